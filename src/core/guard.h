@@ -1,0 +1,26 @@
+// What stands between the library and its caller: no exception passes.
+#ifndef GYROGRAD_CORE_GUARD_H_
+#define GYROGRAD_CORE_GUARD_H_
+
+#include <exception>
+#include <new>
+
+#include "gyrograd/status.h"
+
+namespace gyrograd::internal {
+
+// body(), or the status that says what it threw. The messages fit a string's own buffer: no allocation.
+template <class Body>
+Status Guard(const Body& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "out of memory");
+  } catch (...) {
+    return Status(StatusCode::kInternal, "internal error");
+  }
+}
+
+}  // namespace gyrograd::internal
+
+#endif  // GYROGRAD_CORE_GUARD_H_

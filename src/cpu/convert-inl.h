@@ -1,0 +1,220 @@
+// Vectors of the arithmetic type from and to elements in memory: f64 as it is, all others through f32. Here bf16 and f16
+// are rounded. (Included once for each target.)
+#if defined(GYROGRAD_CPU_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GYROGRAD_CPU_CONVERT_INL_H_
+#undef GYROGRAD_CPU_CONVERT_INL_H_
+#else
+#define GYROGRAD_CPU_CONVERT_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gyrograd::internal {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The type that elements of T are computed in.
+template <class T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class C>
+using Tag = hn::ScalableTag<C>;
+template <class C>
+using Vec = hn::Vec<Tag<C>>;
+template <class C>
+inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(Tag<C>()));
+
+using TagF = Tag<float>;
+using TagU = hn::RebindToUnsigned<TagF>;  // the bits of f32
+using TagH = hn::Rebind<std::uint16_t, TagF>;
+using VecF = Vec<float>;
+using VecU = hn::Vec<TagU>;
+using VecH = hn::Vec<TagH>;
+
+// ---- elements as they lie in memory: whole vectors, or the first `count` lanes and zeros
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const hn::TFromD<D>* from, std::int64_t count) {
+#if HWY_TARGET <= HWY_AVX3  // masked lanes are not read
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
+#else
+  HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(D())] = {};
+  std::memcpy(lanes, from, static_cast<std::size_t>(count) * sizeof(lanes[0]));
+  return hn::Load(d, lanes);
+#endif
+}
+
+template <class D>
+HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, hn::TFromD<D>* to, std::int64_t count) {
+#if HWY_TARGET <= HWY_AVX3
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+#else
+  HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(D())];
+  hn::Store(v, d, lanes);
+  std::memcpy(to, lanes, static_cast<std::size_t>(count) * sizeof(lanes[0]));
+#endif
+}
+
+// ---- bf16: the upper half of an f32
+
+// Rounds to nearest even; the result's upper 16 bits are the bf16's. A NaN must have its lower 16 bits clear: so have all
+// that come from bf16 elements, and CanonicalNaN sees to those that come from f32 tables.
+HWY_INLINE VecU RoundToUpperHalf(VecF v) {
+  const TagU du;
+  const VecU bits = hn::BitCast(du, v);
+  const VecU last = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), last);
+}
+
+HWY_INLINE VecF CanonicalNaN(VecF v) {
+  const TagF df;
+  const VecF nan = hn::BitCast(df, hn::Set(TagU(), 0x7fc00000u));
+  return hn::IfThenElse(hn::Eq(v, v), v, nan);
+}
+
+// ---- f16
+
+#if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON  // the processor's conversions: nearest even, denormals kept
+
+HWY_INLINE VecF FromHalf(VecH h) {
+  return hn::PromoteTo(TagF(), hn::BitCast(hn::Rebind<hwy::float16_t, TagF>(), h));
+}
+
+HWY_INLINE VecH ToHalf(VecF v) { return hn::BitCast(TagH(), hn::DemoteTo(hn::Rebind<hwy::float16_t, TagF>(), v)); }
+
+#else
+
+HWY_INLINE VecF FromHalf(VecH h) {
+  const TagU du;
+  const TagF df;
+  const VecU bits = hn::PromoteTo(du, h);
+  const VecU sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const VecU magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+  const VecF scaled = hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f));  // exact
+  const VecU special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));                // infinity, NaN
+  const auto is_special = hn::Gt(magnitude, hn::Set(du, (0x7c00u << 13) - 1));
+  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(is_special, special, hn::BitCast(du, scaled))));
+}
+
+HWY_INLINE VecH ToHalf(VecF v) {
+  const TagU du;
+  const TagF df;
+  const VecU bits = hn::BitCast(du, v);
+  const VecU magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  const VecU sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+  // Normal results: to 10 fraction bits, nearest even, the exponent's bias from 127 to 15.
+  const VecU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const VecU normal =
+      hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u - 0xfffu)), odd));
+  // Denormal ones: adding 0.5 leaves multiples of 2^-24.
+  const VecF shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
+  const VecU denormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
+  VecU half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), denormal, normal);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), hn::Set(du, 0x7c00u), half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), half);
+  return hn::DemoteTo(TagH(), hn::BitCast(hn::RebindToSigned<TagF>(), hn::Or(half, sign)));
+}
+
+#endif
+
+// ---- one vector of consecutive elements of T
+
+template <class T>
+struct Elements;
+
+template <class C>
+struct RawElements {  // f32 and f64
+  using V = Vec<C>;
+  static HWY_INLINE V Load(const C* from) { return hn::LoadU(Tag<C>(), from); }
+  static HWY_INLINE V LoadSome(const C* from, std::int64_t count) { return LoadFirst(Tag<C>(), from, count); }
+  static HWY_INLINE void Store(V v, C* to) { hn::StoreU(v, Tag<C>(), to); }
+  static HWY_INLINE void Stream(V v, C* to) { hn::Stream(v, Tag<C>(), to); }
+  static HWY_INLINE void StoreSome(V v, C* to, std::int64_t count) { StoreFirst(v, Tag<C>(), to, count); }
+};
+
+template <>
+struct Elements<double> : RawElements<double> {};
+template <>
+struct Elements<float> : RawElements<float> {};
+
+template <class T, class Codec>
+struct HalfElements {
+  static HWY_INLINE const std::uint16_t* Bits(const T* p) { return reinterpret_cast<const std::uint16_t*>(p); }
+  static HWY_INLINE std::uint16_t* Bits(T* p) { return reinterpret_cast<std::uint16_t*>(p); }
+  static HWY_INLINE VecF Load(const T* from) { return Codec::Decode(hn::LoadU(TagH(), Bits(from))); }
+  static HWY_INLINE VecF LoadSome(const T* from, std::int64_t count) {
+    return Codec::Decode(LoadFirst(TagH(), Bits(from), count));
+  }
+  static HWY_INLINE void Store(VecF v, T* to) { hn::StoreU(Codec::Encode(v), TagH(), Bits(to)); }
+  static HWY_INLINE void Stream(VecF v, T* to) { hn::Stream(Codec::Encode(v), TagH(), Bits(to)); }
+  static HWY_INLINE void StoreSome(VecF v, T* to, std::int64_t count) {
+    StoreFirst(Codec::Encode(v), TagH(), Bits(to), count);
+  }
+};
+
+struct Float16Codec {
+  static HWY_INLINE VecF Decode(VecH h) { return FromHalf(h); }
+  static HWY_INLINE VecH Encode(VecF v) { return ToHalf(v); }
+};
+
+struct BFloat16Codec {
+  static HWY_INLINE VecF Decode(VecH h) {
+    return hn::BitCast(TagF(), hn::ShiftLeft<16>(hn::PromoteTo(TagU(), h)));
+  }
+  static HWY_INLINE VecH Encode(VecF v) {
+    const hn::RebindToSigned<TagF> di;
+    return hn::DemoteTo(TagH(), hn::BitCast(di, hn::ShiftRight<16>(RoundToUpperHalf(v))));
+  }
+};
+
+template <>
+struct Elements<Float16> : HalfElements<Float16, Float16Codec> {};
+template <>
+struct Elements<BFloat16> : HalfElements<BFloat16, BFloat16Codec> {};
+
+// ---- f64 sums to f32
+
+using TagHalfF = hn::Rebind<float, Tag<double>>;
+
+// The f32 next to the f64 whose last bit is odd (or the f64 itself where it is an f32): rounding that to bf16 or f16 is
+// rounding the f64.
+HWY_INLINE hn::Vec<TagHalfF> RoundToOddF32(Vec<double> value) {
+  const TagHalfF df;
+  const hn::RebindToUnsigned<TagHalfF> du;
+  const hn::RebindToSigned<TagHalfF> di;
+  const Tag<double> dd;
+  const auto nearest = hn::DemoteTo(df, value);
+  // The error's sign is all that counts; an f64 denormal's worth of it is far above f32's range of zero.
+  const auto error64 = hn::Sub(value, hn::PromoteTo(dd, nearest));
+  const auto sign64 = hn::IfThenElse(hn::Gt(error64, hn::Zero(dd)), hn::Set(dd, 1.0),
+                                     hn::IfThenElse(hn::Lt(error64, hn::Zero(dd)), hn::Set(dd, -1.0), hn::Zero(dd)));
+  const auto error = hn::DemoteTo(df, sign64);  // +1, -1 or 0
+  const auto bits = hn::BitCast(du, nearest);
+  const auto negative = hn::Ne(hn::And(bits, hn::Set(du, 0x80000000u)), hn::Zero(du));
+  const auto even = hn::Eq(hn::And(bits, hn::Set(du, 1u)), hn::Zero(du));
+  // Towards or away from zero, by one step of the magnitude.
+  const auto outward = hn::IfThenElse(hn::RebindMask(df, negative), hn::Neg(error), error);
+  const auto step = hn::BitCast(du, hn::ConvertTo(di, outward));
+  const auto moved = hn::Add(bits, step);
+  // From a zero, either way leads to the smallest denormal of the error's own sign.
+  const auto is_zero = hn::Eq(hn::Add(bits, bits), hn::Zero(du));
+  const auto inexact = hn::RebindMask(du, hn::Ne(error, hn::Zero(df)));
+  const auto error_sign = hn::And(hn::BitCast(du, error), hn::Set(du, 0x80000000u));
+  const auto smallest = hn::Or(error_sign, hn::Set(du, 1u));
+  const auto fixed = hn::IfThenElse(is_zero, smallest, moved);
+  return hn::BitCast(df, hn::IfThenElse(hn::And(inexact, even), fixed, bits));
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gyrograd::internal
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,252 @@
+// Two vectors' worth of pairs from and to a row, in each layout. (Included once for each target.)
+#if defined(GYROGRAD_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GYROGRAD_CPU_PAIRS_INL_H_
+#undef GYROGRAD_CPU_PAIRS_INL_H_
+#else
+#define GYROGRAD_CPU_PAIRS_INL_H_
+#endif
+
+#include "cpu/convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gyrograd::internal {
+namespace HWY_NAMESPACE {
+
+enum class Layout {
+  kSplit,        // each member's elements are contiguous
+  kInterleaved,  // the two members of a pair stand side by side
+  kStrided,      // anything else
+};
+
+// Which lanes the pairs p, p+1, ... of a step lie in. A step is 2 * lanes pairs, in vectors a and b.
+enum class Order {
+  kNatural,  // the first half in a, the second half in b
+  kEvenOdd,  // the even ones in a, the odd ones in b: for bf16 that is one shift and one mask, no shuffle
+};
+
+// Where member m of pair p stands: row + p * pair_stride + m * member_stride, in elements.
+template <class T>
+struct PairRow {
+  T* row;
+  std::int64_t pair_stride;
+  std::int64_t member_stride;
+
+  T* At(std::int64_t pair, int member) const { return row + pair * pair_stride + member * member_stride; }
+};
+
+template <class C>
+inline constexpr std::int64_t kStepPairs = 2 * kLanes<C>;
+
+// One member of a step.
+template <class C>
+struct Member {
+  Vec<C> a;
+  Vec<C> b;
+};
+
+template <class C>
+struct Pairs {
+  Member<C> m0;
+  Member<C> m1;
+};
+
+// The pair (counted from the step's first) that lane `lane` of vector a or b (half 0, 1) holds.
+template <class C>
+constexpr std::int64_t PairOfLane(Order order, std::int64_t half, std::int64_t lane) {
+  return order == Order::kEvenOdd ? 2 * lane + half : half * kLanes<C> + lane;
+}
+
+template <class C>
+HWY_INLINE Member<C> Deinterleave(Member<C> v) {
+  const Tag<C> d;
+  return {hn::ConcatEven(d, v.b, v.a), hn::ConcatOdd(d, v.b, v.a)};
+}
+
+template <class C>
+HWY_INLINE Member<C> Interleave(Member<C> v) {
+  const Tag<C> d;
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_NEON
+  return {hn::InterleaveLower(d, v.a, v.b), hn::InterleaveUpper(d, v.a, v.b)};
+#else
+  using Index = hn::TFromD<hn::RebindToUnsigned<Tag<C>>>;
+  constexpr std::int64_t lanes = kLanes<C>;
+  HWY_ALIGN static constexpr auto kIndex = [] {
+    struct {
+      Index lane[lanes] = {};
+    } table;
+    for (std::int64_t i = 0; i < lanes; ++i) table.lane[i] = static_cast<Index>(i / 2 + (i % 2) * (lanes / 2));
+    return table;
+  }();
+  const auto index = hn::SetTableIndices(d, kIndex.lane);
+  return {hn::TableLookupLanes(hn::ConcatLowerLower(d, v.b, v.a), index),
+          hn::TableLookupLanes(hn::ConcatUpperUpper(d, v.b, v.a), index)};
+#endif
+}
+
+// ---- 2 * lanes consecutive elements, of which the first `count` are there (all of them where kFull)
+
+template <class T, bool kFull>
+HWY_INLINE Member<Arithmetic<T>> LoadNatural(const T* from, std::int64_t count) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  if constexpr (kFull) return {Elements<T>::Load(from), Elements<T>::Load(from + lanes)};
+  if (count <= lanes) return {Elements<T>::LoadSome(from, count), hn::Zero(Tag<Arithmetic<T>>())};
+  return {Elements<T>::Load(from), Elements<T>::LoadSome(from + lanes, count - lanes)};
+}
+
+template <class T, bool kFull>
+HWY_INLINE void StoreNatural(Member<Arithmetic<T>> v, T* to, std::int64_t count, bool stream) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  if constexpr (kFull) {
+    if (stream) {
+      Elements<T>::Stream(v.a, to);
+      Elements<T>::Stream(v.b, to + lanes);
+    } else {
+      Elements<T>::Store(v.a, to);
+      Elements<T>::Store(v.b, to + lanes);
+    }
+    return;
+  }
+  Elements<T>::StoreSome(v.a, to, std::min(count, lanes));
+  if (count > lanes) Elements<T>::StoreSome(v.b, to + lanes, count - lanes);
+}
+
+// bf16 two by two, as 32-bit words: the lower half is the first of two neighbours.
+using TagWords = hn::Repartition<std::uint16_t, TagF>;
+
+HWY_INLINE Member<float> SplitWords(VecU words) {
+  const TagF df;
+  return {hn::BitCast(df, hn::ShiftLeft<16>(words)), hn::BitCast(df, hn::And(words, hn::Set(TagU(), 0xffff0000u)))};
+}
+
+HWY_INLINE VecU JoinWords(Member<float> v) {
+  const VecU upper = hn::And(RoundToUpperHalf(v.b), hn::Set(TagU(), 0xffff0000u));
+  return hn::Or(hn::ShiftRight<16>(RoundToUpperHalf(v.a)), upper);
+}
+
+template <bool kFull>
+HWY_INLINE VecU LoadWords(const BFloat16* from, std::int64_t count) {
+  const auto* bits = reinterpret_cast<const std::uint16_t*>(from);
+  const TagWords d;
+  return hn::BitCast(TagU(), kFull ? hn::LoadU(d, bits) : LoadFirst(d, bits, count));
+}
+
+template <bool kFull>
+HWY_INLINE void StoreWords(VecU words, BFloat16* to, std::int64_t count, bool stream) {
+  auto* bits = reinterpret_cast<std::uint16_t*>(to);
+  const TagWords d;
+  const auto v = hn::BitCast(d, words);
+  if constexpr (kFull) {
+    if (stream) {
+      hn::Stream(v, d, bits);
+    } else {
+      hn::StoreU(v, d, bits);
+    }
+  } else {
+    StoreFirst(v, d, bits, count);
+  }
+}
+
+// ---- one member of a step, contiguous
+
+template <class T, Order kOrder, bool kFull>
+HWY_INLINE Member<Arithmetic<T>> LoadMember(const T* from, std::int64_t count) {
+  if constexpr (kOrder == Order::kNatural) {
+    return LoadNatural<T, kFull>(from, count);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return SplitWords(LoadWords<kFull>(from, count));
+  } else {
+    return Deinterleave<Arithmetic<T>>(LoadNatural<T, kFull>(from, count));
+  }
+}
+
+template <class T, Order kOrder, bool kFull>
+HWY_INLINE void StoreMember(Member<Arithmetic<T>> v, T* to, std::int64_t count, bool stream) {
+  if constexpr (kOrder == Order::kNatural) {
+    StoreNatural<T, kFull>(v, to, count, stream);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    StoreWords<kFull>(JoinWords(v), to, count, stream);
+  } else {
+    StoreNatural<T, kFull>(Interleave<Arithmetic<T>>(v), to, count, stream);
+  }
+}
+
+// ---- a step of side-by-side pairs, in natural order
+
+template <class T, bool kFull>
+HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  const std::int64_t first = std::min(pairs, lanes);  // pairs in a
+  const auto half = [](const T* p, std::int64_t count) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      return SplitWords(LoadWords<kFull>(p, 2 * count));
+    } else {
+      return Deinterleave<Arithmetic<T>>(LoadNatural<T, kFull>(p, 2 * count));
+    }
+  };
+  const auto a = half(from, first);
+  if (!kFull && pairs <= lanes) {
+    const auto zero = hn::Zero(Tag<Arithmetic<T>>());
+    return {{a.a, zero}, {a.b, zero}};
+  }
+  const auto b = half(from + 2 * lanes, pairs - first);
+  return {{a.a, b.a}, {a.b, b.b}};
+}
+
+template <class T, bool kFull>
+HWY_INLINE void StoreSideBySide(const Pairs<Arithmetic<T>>& v, T* to, std::int64_t pairs, bool stream) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  const auto half = [stream](Member<Arithmetic<T>> m, T* p, std::int64_t count) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      StoreWords<kFull>(JoinWords(m), p, 2 * count, stream);
+    } else {
+      StoreNatural<T, kFull>(Interleave<Arithmetic<T>>(m), p, 2 * count, stream);
+    }
+  };
+  half({v.m0.a, v.m1.a}, to, std::min(pairs, lanes));
+  if (kFull || pairs > lanes) half({v.m0.b, v.m1.b}, to + 2 * lanes, pairs - lanes);
+}
+
+// ---- a step of pairs in any layout: pairs p .. p + count - 1 of a row
+
+template <class T, Layout kLayout, Order kOrder, bool kFull>
+HWY_INLINE Pairs<Arithmetic<T>> LoadPairs(const PairRow<const T>& row, std::int64_t p, std::int64_t count) {
+  if constexpr (kLayout == Layout::kSplit) {
+    return {LoadMember<T, kOrder, kFull>(row.row + p, count),
+            LoadMember<T, kOrder, kFull>(row.row + row.member_stride + p, count)};
+  } else if constexpr (kLayout == Layout::kInterleaved) {
+    static_assert(kOrder == Order::kNatural);
+    return LoadSideBySide<T, kFull>(row.row + 2 * p, count);
+  } else {
+    T gathered[2][kStepPairs<Arithmetic<T>>] = {};
+    for (int member = 0; member < 2; ++member) {
+      for (std::int64_t i = 0; i < count; ++i) gathered[member][i] = *row.At(p + i, member);
+    }
+    return {LoadMember<T, kOrder, true>(gathered[0], count), LoadMember<T, kOrder, true>(gathered[1], count)};
+  }
+}
+
+template <class T, Layout kLayout, Order kOrder, bool kFull>
+HWY_INLINE void StorePairs(const Pairs<Arithmetic<T>>& v, const PairRow<T>& row, std::int64_t p, std::int64_t count,
+                           bool stream) {
+  if constexpr (kLayout == Layout::kSplit) {
+    StoreMember<T, kOrder, kFull>(v.m0, row.row + p, count, stream);
+    StoreMember<T, kOrder, kFull>(v.m1, row.row + row.member_stride + p, count, stream);
+  } else if constexpr (kLayout == Layout::kInterleaved) {
+    static_assert(kOrder == Order::kNatural);
+    StoreSideBySide<T, kFull>(v, row.row + 2 * p, count, stream);
+  } else {
+    T scattered[2][kStepPairs<Arithmetic<T>>];
+    StoreMember<T, kOrder, true>(v.m0, scattered[0], count, false);
+    StoreMember<T, kOrder, true>(v.m1, scattered[1], count, false);
+    for (int member = 0; member < 2; ++member) {
+      for (std::int64_t i = 0; i < count; ++i) *row.At(p + i, member) = scattered[member][i];
+    }
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gyrograd::internal
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,272 @@
+// The rotation of rows, forward and backward, and the sums of the tables' gradients. Every rotation is
+//
+//   out0 = a0*in0 + b0*in1        out1 = a1*in1 + b1*in0
+//
+// with coefficients made once from a table row: backward (a0, b0, a1, b1) = (c0, s1, c1, -s0), forward (c0, -s0, c1, s1).
+// Coefficients and running sums are kept by steps of pairs: per step eight (sums: up to eight) vectors, in lane order.
+// (Included once for each target.)
+#if defined(GYROGRAD_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GYROGRAD_CPU_ROTATE_INL_H_
+#undef GYROGRAD_CPU_ROTATE_INL_H_
+#else
+#define GYROGRAD_CPU_ROTATE_INL_H_
+#endif
+
+#include "cpu/pairs-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gyrograd::internal {
+namespace HWY_NAMESPACE {
+
+// Four members' worth of values a step: (a0, b0, a1, b1), or sums of (dcos0, dcos1, dsin0, dsin1).
+template <class C>
+inline constexpr std::int64_t kStepValues = 4 * kStepPairs<C>;
+
+template <class C>
+HWY_INLINE Member<C> LoadValues(const C* values, int which) {
+  const Tag<C> d;
+  const C* const from = values + which * kStepPairs<C>;
+  return {hn::Load(d, from), hn::Load(d, from + kLanes<C>)};
+}
+
+template <class C>
+HWY_INLINE void StoreValues(Member<C> v, C* values, int which) {
+  const Tag<C> d;
+  C* const to = values + which * kStepPairs<C>;
+  hn::Store(v.a, d, to);
+  hn::Store(v.b, d, to + kLanes<C>);
+}
+
+template <class C>
+HWY_INLINE Member<C> Mul(Member<C> x, Member<C> y) {
+  return {hn::Mul(x.a, y.a), hn::Mul(x.b, y.b)};
+}
+template <class C>
+HWY_INLINE Member<C> Add(Member<C> x, Member<C> y) {
+  return {hn::Add(x.a, y.a), hn::Add(x.b, y.b)};
+}
+template <class C>
+HWY_INLINE Member<C> Sub(Member<C> x, Member<C> y) {
+  return {hn::Sub(x.a, y.a), hn::Sub(x.b, y.b)};
+}
+template <class C>
+HWY_INLINE Member<C> Neg(Member<C> x) {
+  return {hn::Neg(x.a), hn::Neg(x.b)};
+}
+template <class C>
+HWY_INLINE Member<C> Canonical(Member<C> x) {
+  if constexpr (std::is_same_v<C, float>) return {CanonicalNaN(x.a), CanonicalNaN(x.b)};
+  return x;
+}
+
+// Calls step(p, count, full) for the steps that cover `pairs` pairs.
+template <class C, class Step>
+HWY_INLINE void ForSteps(std::int64_t pairs, const Step& step) {
+  std::int64_t p = 0;
+  for (; p + kStepPairs<C> <= pairs; p += kStepPairs<C>) step(p, kStepPairs<C>, std::true_type());
+  if (p < pairs) step(p, pairs - p, std::false_type());
+}
+
+// ---- coefficients
+
+template <class T, class TableT, Layout kLayout, Order kOrder>
+void MakeCoefficients(const PairRow<const TableT>& cos, const PairRow<const TableT>& sin, std::int64_t begin,
+                      std::int64_t pairs, bool forward, Arithmetic<T>* coefficients) {
+  using C = Arithmetic<T>;
+  ForSteps<C>(pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+    Pairs<C> c = LoadPairs<TableT, kLayout, kOrder, full()>(cos, begin + p, count);
+    Pairs<C> s = LoadPairs<TableT, kLayout, kOrder, full()>(sin, begin + p, count);
+    if constexpr (!std::is_same_v<T, TableT>) {
+      c = {Canonical<C>(c.m0), Canonical<C>(c.m1)};
+      s = {Canonical<C>(s.m0), Canonical<C>(s.m1)};
+    }
+    C* const to = coefficients + p / kStepPairs<C> * kStepValues<C>;
+    StoreValues<C>(c.m0, to, 0);
+    StoreValues<C>(forward ? Neg<C>(s.m0) : s.m1, to, 1);
+    StoreValues<C>(c.m1, to, 2);
+    StoreValues<C>(forward ? s.m1 : Neg<C>(s.m0), to, 3);
+  });
+}
+
+// ---- rows
+
+inline constexpr int kMaxVisitRows = 16;
+
+enum class Sums {
+  kNone,
+  kPerChannel,
+  kPerPair,  // both members of a pair add to one sum, first member first
+};
+
+// Some rows under one table row, in the order of their terms. Strides are those of the operands' pairs.
+template <class T>
+struct Visit {
+  const T* in[kMaxVisitRows];
+  const T* x[kMaxVisitRows];
+  T* out[kMaxVisitRows];
+  int rows;
+  std::int64_t begin;  // the segment: pairs begin .. begin + pairs - 1
+  std::int64_t pairs;
+  std::int64_t in_pair_stride, in_member_stride;
+  std::int64_t x_pair_stride, x_member_stride;
+  std::int64_t out_pair_stride, out_member_stride;
+  bool stream;
+};
+
+template <class T>
+using RotateRows = void (*)(const Visit<T>&, const Arithmetic<T>* coefficients, Arithmetic<T>* sums);
+
+// The running sums of one step.
+template <class C, Sums kSums>
+struct StepSums {
+  Member<C> dcos0, dcos1, dsin0, dsin1;
+
+  HWY_INLINE void Load(const C* values) {
+    dcos0 = LoadValues(values, 0);
+    dsin0 = LoadValues(values, 2);
+    if constexpr (kSums == Sums::kPerPair) return;
+    dcos1 = LoadValues(values, 1);
+    dsin1 = LoadValues(values, 3);
+  }
+
+  HWY_INLINE void AddTerms(const Pairs<C>& dy, const Pairs<C>& x) {
+    if constexpr (kSums == Sums::kPerChannel) {
+      dcos0 = Add<C>(dcos0, Mul<C>(dy.m0, x.m0));
+      dcos1 = Add<C>(dcos1, Mul<C>(dy.m1, x.m1));
+      dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
+      dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
+    } else {
+      dcos0 = Add<C>(Add<C>(dcos0, Mul<C>(dy.m0, x.m0)), Mul<C>(dy.m1, x.m1));
+      dsin0 = Add<C>(Sub<C>(dsin0, Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0));
+    }
+  }
+
+  HWY_INLINE void Store(C* values) const {
+    StoreValues(dcos0, values, 0);
+    StoreValues(dsin0, values, 2);
+    if constexpr (kSums == Sums::kPerPair) return;
+    StoreValues(dcos1, values, 1);
+    StoreValues(dsin1, values, 3);
+  }
+};
+
+template <class T, Layout kIn, Layout kOut, Order kOrder, Sums kSums, bool kWriteOut>
+void RotateVisit(const Visit<T>& visit, const Arithmetic<T>* coefficients, Arithmetic<T>* sums) {
+  using C = Arithmetic<T>;
+  ForSteps<C>(visit.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+    const std::int64_t at = p / kStepPairs<C> * kStepValues<C>;
+    Member<C> a0, b0, a1, b1;
+    if constexpr (kWriteOut) {
+      a0 = LoadValues(coefficients + at, 0);
+      b0 = LoadValues(coefficients + at, 1);
+      a1 = LoadValues(coefficients + at, 2);
+      b1 = LoadValues(coefficients + at, 3);
+    }
+    StepSums<C, kSums> step;
+    if constexpr (kSums != Sums::kNone) step.Load(sums + at);
+    for (int r = 0; r < visit.rows; ++r) {
+      const PairRow<const T> in{visit.in[r], visit.in_pair_stride, visit.in_member_stride};
+      const Pairs<C> v = LoadPairs<T, kIn, kOrder, full()>(in, visit.begin + p, count);
+      if constexpr (kSums != Sums::kNone) {
+        const PairRow<const T> x_row{visit.x[r], visit.x_pair_stride, visit.x_member_stride};
+        step.AddTerms(v, LoadPairs<T, kOut, kOrder, full()>(x_row, visit.begin + p, count));
+      }
+      if constexpr (kWriteOut) {
+        const Pairs<C> out{Add<C>(Mul<C>(a0, v.m0), Mul<C>(b0, v.m1)), Add<C>(Mul<C>(a1, v.m1), Mul<C>(b1, v.m0))};
+        const PairRow<T> out_row{visit.out[r], visit.out_pair_stride, visit.out_member_stride};
+        StorePairs<T, kOut, kOrder, full()>(out, out_row, visit.begin + p, count, visit.stream);
+      }
+    }
+    if constexpr (kSums != Sums::kNone) step.Store(sums + at);
+  });
+}
+
+// ---- sums
+
+// Adds finished runs to the totals and starts new ones. A run starts from -0, which changes no term, not even -0.
+HWY_INLINE void AddRuns(float* runs, double* totals, double*, std::int64_t values) {
+  const Tag<double> dd;
+  const TagHalfF dh;
+  for (std::int64_t i = 0; i < values; i += static_cast<std::int64_t>(hn::MaxLanes(dd))) {
+    const auto run = hn::PromoteTo(dd, hn::Load(dh, runs + i));
+    hn::Store(hn::Add(hn::Load(dd, totals + i), run), dd, totals + i);
+    hn::Store(hn::Set(dh, -0.0f), dh, runs + i);
+  }
+}
+
+// The same for f64: the error of each addition is kept (Knuth's two-sum) and added up beside.
+HWY_INLINE void AddRuns(double* runs, double* totals, double* errors, std::int64_t values) {
+  const Tag<double> dd;
+  for (std::int64_t i = 0; i < values; i += kLanes<double>) {
+    const auto run = hn::Load(dd, runs + i);
+    const auto total = hn::Load(dd, totals + i);
+    const auto sum = hn::Add(total, run);
+    const auto part = hn::Sub(sum, total);
+    const auto error = hn::Add(hn::Sub(total, hn::Sub(sum, part)), hn::Sub(run, part));
+    hn::Store(sum, dd, totals + i);
+    hn::Store(hn::Add(hn::Load(dd, errors + i), error), dd, errors + i);
+    hn::Store(hn::Set(dd, -0.0), dd, runs + i);
+  }
+}
+
+// One vector of finished sums in the arithmetic type, ready for its rounding to TableT.
+template <class TableT>
+HWY_INLINE Vec<float> FinishTotals(const double* totals, const double*, float) {
+  const Tag<double> dd;
+  const TagHalfF dh;
+  const auto convert = [&](const double* from) {
+    const auto v = hn::Load(dd, from);
+    if constexpr (std::is_same_v<TableT, float>) {
+      return hn::DemoteTo(dh, v);
+    } else {
+      return RoundToOddF32(v);
+    }
+  };
+  return hn::Combine(Tag<float>(), convert(totals + kLanes<double>), convert(totals));
+}
+
+template <class TableT>
+HWY_INLINE Vec<double> FinishTotals(const double* totals, const double* errors, double) {
+  const Tag<double> dd;
+  const auto total = hn::Load(dd, totals);
+  const auto sum = hn::Add(total, hn::Load(dd, errors));
+  return hn::IfThenElse(hn::Eq(sum, sum), sum, total);  // an infinite total has a NaN for an error
+}
+
+// Where a block's sums are: in runs alone (one run a sum), or in totals.
+template <class C>
+struct FinishedSums {
+  const C* runs;
+  const double* totals;  // null: the runs are the sums
+  const double* errors;
+};
+
+template <class C, class TableT>
+HWY_INLINE Member<C> LoadSums(const FinishedSums<C>& sums, std::int64_t at) {
+  const Tag<C> d;
+  if (sums.totals == nullptr) return {hn::Load(d, sums.runs + at), hn::Load(d, sums.runs + at + kLanes<C>)};
+  const auto finish = [&](std::int64_t i) { return FinishTotals<TableT>(sums.totals + i, sums.errors + i, C()); };
+  return {finish(at), finish(at + kLanes<C>)};
+}
+
+// Rounds one table's sums (which: 0 dcos, 2 dsin) and writes them to pairs begin .. begin + pairs - 1 of a row.
+template <class T, class TableT, Layout kLayout, Order kOrder>
+void WriteSums(const FinishedSums<Arithmetic<T>>& sums, int which, bool per_pair, const PairRow<TableT>& row,
+               std::int64_t begin, std::int64_t pairs) {
+  using C = Arithmetic<T>;
+  ForSteps<C>(pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+    const std::int64_t at = p / kStepPairs<C> * kStepValues<C> + which * kStepPairs<C>;
+    Pairs<C> v;
+    v.m0 = LoadSums<C, TableT>(sums, at);
+    v.m1 = per_pair ? v.m0 : LoadSums<C, TableT>(sums, at + kStepPairs<C>);
+    if constexpr (std::is_same_v<TableT, BFloat16>) v = {Canonical<C>(v.m0), Canonical<C>(v.m1)};
+    StorePairs<TableT, kLayout, kOrder, full()>(v, row, begin + p, count, false);
+  });
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gyrograd::internal
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,182 @@
+// The public calls: validate -> plan -> kernels.
+#include <cstring>
+#include <new>
+
+#include "core/guard.h"
+#include "core/parallel.h"
+#include "core/strides.h"
+#include "gyrograd/rotary.h"
+#include "ops/rotary/kernels.h"
+#include "ops/rotary/plan.h"
+#include "ops/rotary/validate.h"
+
+namespace gyrograd {
+namespace internal {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+// Sums over nothing: zeros in every element of a view.
+void WriteZeros(const ConstTensorView& view, void* data) {
+  const std::size_t size = SizeOf(view.dtype);
+  std::vector<Axis<1>> axes;
+  std::int64_t count = 1;
+  for (std::size_t a = 0; a < view.shape.size(); ++a) {
+    axes.push_back({view.shape[a], {view.strides[a]}});
+    count *= view.shape[a];
+  }
+  if (count == 0) return;
+  MergeAxes(axes);
+  AxisWalk<1> walk(axes, 0);
+  for (std::int64_t i = 0; i < count; ++i, walk.Next()) {
+    std::memset(static_cast<char*>(data) + walk.offsets()[0] * static_cast<std::int64_t>(size), 0, size);
+  }
+}
+
+// Whole cache lines, or the processor would read what it is to pass by.
+bool LinesAligned(const RotaryPlanData& plan, const void* out) {
+  const auto size = static_cast<std::int64_t>(SizeOf(plan.type));
+  const auto aligned = [size](std::int64_t elements) { return elements * size % std::int64_t{kCacheLine} == 0; };
+  const PairMap& map = plan.maps[kOut];
+  const bool split = map.IsSplit() && aligned(map.member_stride) && aligned(plan.pairs);
+  const bool interleaved = map.IsInterleaved() && aligned(2 * plan.pairs);
+  bool all = (split || interleaved) && aligned(map.offset);
+  for (const RotaryAxis& axis : plan.kept) all = all && aligned(axis.strides[kOut]);
+  for (const RotaryAxis& axis : plan.summed) all = all && aligned(axis.strides[kOut]);
+  return all && reinterpret_cast<std::uintptr_t>(out) % kCacheLine == 0;
+}
+
+RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace) {
+  RotaryRun run;
+  run.plan = &plan;
+  run.data = data;
+  const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+  char* const aligned = static_cast<char*>(workspace) + (alignof(double) - address % alignof(double)) % alignof(double);
+  run.partials = reinterpret_cast<double*>(aligned);
+  run.row_buffers = aligned + plan.partials_bytes;
+  const bool in_place = data[kOut] != nullptr && (data[kOut] == data[kIn] || data[kOut] == data[kX]);
+  run.stream = plan.large_output && !in_place && LinesAligned(plan, data[kOut]);
+  run.in_place_shuffle =
+      data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
+  run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;
+  return run;
+}
+
+void Execute(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace) {
+  if (plan.empty) {
+    for (const int i : {kDcos, kDsin}) {
+      if (plan.call.given[i]) WriteZeros(plan.call.views[i], const_cast<void*>(data[i]));
+    }
+    return;
+  }
+  if (!plan.call.given[kOut] && !plan.call.wants_sums()) return;
+  const RotaryRun run = PrepareRun(plan, data, workspace);
+  ParallelFor(run.blocks(), plan.grain, plan.num_threads,
+              [&run](int thread, std::int64_t begin, std::int64_t end) {
+                run.plan->kernels->run_blocks(run, thread, begin, end);
+              });
+  if (plan.partials_bytes == 0) return;
+  ParallelFor(plan.table_rows, plan.table_rows, 1, [&run](int, std::int64_t begin, std::int64_t end) {
+    run.plan->kernels->add_chunks(run, begin, end);
+  });
+}
+
+Status Run(const RotaryPlanData* plan, const RotaryAddresses& given, void* workspace, std::size_t workspace_size) {
+  if (plan == nullptr) return Status(StatusCode::kNullPointer, "rotary: the plan is empty; it must be created first");
+  RotaryAddresses data = {};
+  for (int i = 0; i < kRotaryOperands; ++i) data[i] = plan->call.given[i] ? given[i] : nullptr;
+  if (Status status = ValidateNull(plan->call, data); !status.ok()) return status;
+  if (Status status = ValidateMemory(plan->call, data); !status.ok()) return status;
+  const std::size_t needed = plan->workspace_bytes();
+  if (needed != 0 && workspace == nullptr) {
+    return Status(StatusCode::kNullPointer, std::string(plan->call.name()) + ": workspace is null; the plan needs " +
+                                                std::to_string(needed) + " bytes");
+  }
+  if (workspace_size < needed) {
+    return Status(StatusCode::kWorkspaceTooSmall, std::string(plan->call.name()) + ": workspace has " +
+                                                      std::to_string(workspace_size) + " bytes; the plan needs " +
+                                                      std::to_string(needed));
+  }
+  Execute(*plan, data, workspace);
+  return Status();
+}
+
+Status RunOnce(const RotaryCall& call) {
+  if (Status status = Validate(call); !status.ok()) return status;
+  const auto plan = MakeRotaryPlan(call);
+  const std::size_t bytes = plan->workspace_bytes();
+  const std::unique_ptr<char[]> workspace(bytes == 0 ? nullptr : new char[bytes]);
+  Execute(*plan, AddressesOf(call), workspace.get());
+  return Status();
+}
+
+Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>& plan) {
+  if (Status status = ValidateViews(call); !status.ok()) return status;
+  plan = MakeRotaryPlan(call);
+  return Status();
+}
+
+}  // namespace
+
+std::int64_t RotaryRun::blocks() const { return plan->chunks * plan->tiles * (plan->segments / segments_per_block); }
+
+}  // namespace internal
+
+using internal::Guard;
+using internal::RotaryCall;
+
+const char* Name(RotaryMode mode) {
+  switch (mode) {
+    case RotaryMode::kHalf: return "half";
+    case RotaryMode::kInterleave: return "interleave";
+    case RotaryMode::kQuarter: return "quarter";
+    case RotaryMode::kInterleaveHalf: return "interleave-half";
+  }
+  return "unknown";
+}
+
+Status ValidateRotaryBackward(const RotaryBackwardArgs& args) {
+  return Guard([&] { return internal::Validate(RotaryCall::From(args)); });
+}
+
+Status ValidateRotary(const RotaryArgs& args) {
+  return Guard([&] { return internal::Validate(RotaryCall::From(args)); });
+}
+
+Status RotaryBackward(const RotaryBackwardArgs& args) {
+  return Guard([&] { return internal::RunOnce(RotaryCall::From(args)); });
+}
+
+Status Rotary(const RotaryArgs& args) {
+  return Guard([&] { return internal::RunOnce(RotaryCall::From(args)); });
+}
+
+Status RotaryBackwardPlan::Create(const RotaryBackwardArgs& args, RotaryBackwardPlan* plan) {
+  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan->data_); });
+}
+
+Status RotaryPlan::Create(const RotaryArgs& args, RotaryPlan* plan) {
+  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan->data_); });
+}
+
+std::size_t RotaryBackwardPlan::workspace_size() const { return data_ ? data_->workspace_bytes() : 0; }
+
+std::size_t RotaryPlan::workspace_size() const { return data_ ? data_->workspace_bytes() : 0; }
+
+Status RotaryBackwardPlan::Run(const RotaryBackwardPointers& p, void* workspace, std::size_t workspace_size) const {
+  return Guard([&] {
+    return internal::Run(data_.get(), {p.dy, p.x, p.cos, p.sin, p.dx, p.dcos, p.dsin}, workspace, workspace_size);
+  });
+}
+
+Status RotaryPlan::Run(const RotaryPointers& p, void* workspace, std::size_t workspace_size) const {
+  return Guard([&] {
+    return internal::Run(data_.get(), {p.x, nullptr, p.cos, p.sin, p.y, nullptr, nullptr}, workspace, workspace_size);
+  });
+}
+
+std::string RotaryBackwardPlan::Describe() const { return data_ ? internal::Describe(*data_) : std::string(); }
+
+std::string RotaryPlan::Describe() const { return data_ ? internal::Describe(*data_) : std::string(); }
+
+}  // namespace gyrograd

@@ -1,0 +1,253 @@
+// Where a rotary call becomes loops, tiles and a tree of sums.
+#include "ops/rotary/plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "core/machine.h"
+#include "core/strides.h"
+
+namespace gyrograd::internal {
+namespace {
+
+// What a block keeps in the first-level cache and on the stack: coefficients, runs and totals of this many pairs of f32.
+constexpr std::int64_t kTilePairsWithSums = 512;
+constexpr std::int64_t kTilePairs = 2048;
+constexpr std::int64_t kPadPairs = 32;                           // the widest kernel's step
+constexpr std::int64_t kEnoughBlocks = 64;                       // for any number of threads worth having
+constexpr std::int64_t kGrainBytes = std::int64_t{256} << 10;    // of work that a thread takes at a time
+constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;   // below this, waking a thread costs more than it gains
+constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
+
+std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+bool IsTable(int operand) {
+  return operand == kCos || operand == kSin || operand == kDcos || operand == kDsin;
+}
+
+// Interleave mode pairs neighbours everywhere, interleave-half in x alone.
+bool PairsNeighbours(const RotaryCall& call, int operand) {
+  switch (call.options.mode) {
+    case RotaryMode::kInterleave: return true;
+    case RotaryMode::kInterleaveHalf: return !IsTable(operand) && (operand == kIn) == call.forward;
+    default: return false;
+  }
+}
+
+// A mode is this: where pair p, member m of each operand stands in its row.
+PairMap MapPairs(const RotaryCall& call, int operand, std::int64_t pairs) {
+  const std::int64_t stride = call.views[operand].strides.back();
+  PairMap map;
+  map.offset = IsTable(operand) ? 0 : call.options.rotary_offset * stride;
+  if (IsTable(operand) && call.options.per_pair_tables) {
+    map.pair_stride = stride;
+    map.member_stride = 0;
+  } else if (PairsNeighbours(call, operand)) {
+    map.pair_stride = 2 * stride;
+    map.member_stride = stride;
+  } else {
+    map.pair_stride = stride;
+    map.member_stride = pairs * stride;
+  }
+  return map;
+}
+
+// In quarter mode, the step from the first two quarters to the last two.
+RotaryAxis QuarterAxis(const RotaryCall& call, std::int64_t pairs) {
+  RotaryAxis axis{2, {}};
+  for (int i = 0; i < kRotaryOperands; ++i) {
+    if (!call.given[i]) continue;
+    const bool one_member = IsTable(i) && call.options.per_pair_tables;
+    axis.strides[i] = call.views[i].strides.back() * pairs * (one_member ? 1 : 2);
+  }
+  return axis;
+}
+
+void MakeLoops(const RotaryCall& call, RotaryPlanData& plan) {
+  const Extents in = call.views[kIn].shape;
+  const Extents table = call.views[kCos].shape;
+  for (std::size_t a = 0; a + 1 < in.size(); ++a) {
+    const bool summed = table[a] == 1 && in[a] != 1;
+    RotaryAxis axis{in[a], {}};
+    for (int i = 0; i < kRotaryOperands; ++i) {
+      if (call.given[i] && !(summed && IsTable(i))) axis.strides[i] = call.views[i].strides[a];
+    }
+    (summed ? plan.summed : plan.kept).push_back(axis);
+  }
+  if (call.options.mode == RotaryMode::kQuarter) plan.kept.push_back(QuarterAxis(call, plan.pairs));
+  // The terms of the sums are numbered by the summed axes' logical order; the kept ones may be walked in memory's.
+  const int walked = call.given[kOut] ? kOut : kIn;
+  std::stable_sort(plan.kept.begin(), plan.kept.end(), [walked](const RotaryAxis& a, const RotaryAxis& b) {
+    return std::abs(a.strides[walked]) > std::abs(b.strides[walked]);
+  });
+  MergeAxes(plan.kept);
+  MergeAxes(plan.summed);
+  for (const RotaryAxis& axis : plan.kept) plan.table_rows *= axis.extent;
+  for (const RotaryAxis& axis : plan.summed) plan.rows_per_table_row *= axis.extent;
+}
+
+void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
+  const std::int64_t begin = call.options.rotary_offset;
+  const std::int64_t end = begin + call.rotary_dim();
+  plan.passed = {PassedChannels{0, begin}, PassedChannels{end, call.views[kIn].shape.back() - end}};
+  plan.table_rows_per_row = call.options.mode == RotaryMode::kQuarter ? 2 : 1;
+}
+
+void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
+  const std::int64_t width = plan.type == DType::kF64 ? 2 : 1;  // in f32s
+  const std::int64_t capacity = (call.wants_sums() ? kTilePairsWithSums : kTilePairs) / width;
+  plan.segment_pairs = std::min(plan.pairs, capacity);
+  plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
+  const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
+  std::int64_t rows = std::max<std::int64_t>(1, capacity / padded);
+  if (plan.is_near()) rows = std::min(rows, CeilDiv(plan.rows_per_run, plan.summed.back().extent));
+  const std::int64_t share = CeilDiv(plan.table_rows * plan.segments * plan.chunks, kEnoughBlocks);
+  plan.tile_rows = std::clamp<std::int64_t>(std::min(rows, share), 1, plan.table_rows);
+  plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);
+  const bool together = plan.is_near() || plan.tile_rows == 1;
+  plan.visit_rows = together ? plan.rows_per_run : call.wants_sums() ? 4 : 2;
+}
+
+void CutTerms(RotaryPlanData& plan) {
+  const std::int64_t members = plan.per_pair_tables ? 2 : 1;
+  const std::int64_t table_elements = plan.table_rows * plan.pairs * (3 - members);
+  plan.tree = SumTree::For(plan.rows_per_table_row * members, table_elements);
+  plan.rows_per_run = SumTree::kRunTerms / members;
+  plan.chunks = plan.tree.chunks;
+  plan.chunk_rows = plan.tree.chunk_terms / members;
+}
+
+// Without sums no order binds: rows under one table row may be shared out freely.
+void ShareRows(const RotaryCall& call, RotaryPlanData& plan, std::int64_t row_bytes) {
+  if (call.wants_sums()) return;
+  const std::int64_t wanted = CeilDiv(kEnoughBlocks, plan.tiles * plan.segments);
+  const std::int64_t least = CeilDiv(kMinBlockBytes, plan.tile_rows * row_bytes);
+  plan.chunk_rows = std::min(plan.rows_per_table_row, std::max(CeilDiv(plan.rows_per_table_row, wanted), least));
+  plan.chunks = CeilDiv(plan.rows_per_table_row, plan.chunk_rows);
+}
+
+void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
+  const auto size = static_cast<std::int64_t>(SizeOf(plan.type));
+  const int streams = 1 + call.wants_sums() + call.given[kOut];
+  const std::int64_t row_bytes = plan.segment_pairs * 2 * size * streams;
+  ShareRows(call, plan, row_bytes);
+  const std::int64_t blocks = plan.chunks * plan.tiles * plan.segments;
+  const std::int64_t block_bytes = plan.tile_rows * plan.chunk_rows * row_bytes;
+  plan.grain = std::clamp<std::int64_t>(kGrainBytes / block_bytes, 1, std::max<std::int64_t>(1, blocks / 16));
+  const bool serial = blocks <= kSerialBytes / block_bytes;
+  const int asked = call.execution.num_threads;
+  plan.num_threads = serial ? 1 : asked > 0 ? asked : DefaultNumThreads();
+  const std::int64_t count = *ElementCount(call.views[kIn].shape);
+  plan.large_output = call.given[kOut] && count >= (std::int64_t{1} << 20) && count * size >= LastLevelCacheBytes();
+}
+
+void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {
+  const bool f64 = plan.type == DType::kF64;
+  if (call.wants_sums() && plan.chunks > 1) {
+    const std::int64_t elements = plan.table_rows * plan.pairs * (plan.per_pair_tables ? 1 : 2);
+    plan.partials_bytes = static_cast<std::size_t>(plan.chunks * elements) * 2 * sizeof(double) * (f64 ? 2 : 1);
+  }
+  const bool shuffles = call.given[kOut] && call.options.mode == RotaryMode::kInterleaveHalf;
+  if (shuffles && 2 * plan.pairs > kStackRowElements) {
+    plan.row_buffer_bytes = static_cast<std::size_t>(2 * plan.pairs) * SizeOf(plan.type);
+  }
+}
+
+// The call's spans refer to the caller's arrays; a plan keeps its own.
+void KeepExtents(RotaryPlanData& plan) {
+  std::size_t count = 0;
+  for (int i = 0; i < kRotaryOperands; ++i) count += 2 * plan.call.views[i].shape.size();
+  plan.extents.reserve(count);
+  const auto keep = [&plan](Extents& span) {
+    const std::size_t begin = plan.extents.size();
+    plan.extents.insert(plan.extents.end(), span.begin(), span.end());
+    span = Extents(plan.extents.data() + begin, span.size());
+  };
+  for (ConstTensorView& view : plan.call.views) {
+    keep(view.shape);
+    keep(view.strides);
+    view.data = nullptr;
+  }
+}
+
+}  // namespace
+
+bool RotaryPlanData::is_near() const {
+  if (summed.empty() || kept.empty()) return !summed.empty();
+  return std::abs(summed.back().strides[kIn]) < std::abs(kept.back().strides[kIn]);
+}
+
+std::size_t RotaryPlanData::workspace_bytes() const {
+  const std::size_t bytes = partials_bytes + row_buffer_bytes * static_cast<std::size_t>(num_threads);
+  return bytes == 0 ? 0 : bytes + alignof(double) - 1;  // room to align
+}
+
+std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call) {
+  auto owned = std::make_shared<RotaryPlanData>();
+  RotaryPlanData& plan = *owned;
+  plan.call = call;
+  KeepExtents(plan);
+  plan.kernels = FindRotaryKernels(call.execution.cpu_target);
+  plan.type = call.views[kIn].dtype;
+  plan.table_type = call.views[kCos].dtype;
+  plan.per_pair_tables = call.options.per_pair_tables;
+  plan.empty = IsEmpty(call.views[kIn].shape);
+  if (plan.empty) return owned;
+  plan.pairs = call.rotary_dim() / (call.options.mode == RotaryMode::kQuarter ? 4 : 2);
+  for (int i = 0; i < kRotaryOperands; ++i) {
+    if (!call.given[i]) continue;
+    plan.maps[i] = MapPairs(call, i, plan.pairs);
+    plan.channel_strides[i] = call.views[i].strides.back();
+  }
+  MakeLoops(call, plan);
+  PassChannels(call, plan);
+  CutTerms(plan);
+  CutRows(call, plan);
+  ShareWork(call, plan);
+  PlanWorkspace(call, plan);
+  return owned;
+}
+
+namespace {
+
+std::string DescribeLoops(const char* kind, const std::vector<RotaryAxis>& axes) {
+  std::string text = kind;
+  for (const RotaryAxis& axis : axes) {
+    text += " " + std::to_string(axis.extent) + " (stride " + std::to_string(axis.strides[kIn]) + ")";
+  }
+  return text + (axes.empty() ? " none" : "");
+}
+
+const char* DescribeMap(const PairMap& map) {
+  return map.IsSplit() ? "split" : map.IsInterleaved() ? "interleaved" : "strided";
+}
+
+}  // namespace
+
+std::string Describe(const RotaryPlanData& plan) {
+  std::string text = std::string(plan.call.name()) + ", mode " + Name(plan.call.options.mode) + ", " + Name(plan.type) +
+                     ", tables " + Name(plan.table_type) + "\n";
+  text += std::string("target: ") + plan.kernels->name + "\n";
+  if (plan.empty) return text + "nothing to compute but zeros\n";
+  text += DescribeLoops("kept loops:", plan.kept) + "\n";
+  text += DescribeLoops("summed loops:", plan.summed) + "\n";
+  text += "row: " + std::to_string(plan.pairs) + " pairs, read " + DescribeMap(plan.maps[kIn]);
+  if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
+  text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]) + "\n";
+  text += "blocks: " + std::to_string(plan.tiles) + " tiles of " + std::to_string(plan.tile_rows) + " table rows x " +
+          std::to_string(plan.chunks) + " chunks of " + std::to_string(plan.chunk_rows) + " rows x " +
+          std::to_string(plan.segments) + " segments of " + std::to_string(plan.segment_pairs) + " pairs, " +
+          std::to_string(plan.visit_rows) + " rows a visit\n";
+  if (plan.call.wants_sums()) {
+    text += "sums: " + std::to_string(plan.tree.terms) + " terms in " + std::to_string(plan.tree.chunks) +
+            " chunks of " + std::to_string(plan.tree.chunk_terms) + ", runs of " +
+            std::to_string(SumTree::kRunTerms) + "\n";
+  }
+  text += std::string("stores: ") + (plan.large_output ? "streaming where aligned" : "through the cache") + "\n";
+  text += "threads: " + std::to_string(plan.num_threads) + "\nworkspace: " + std::to_string(plan.workspace_bytes()) +
+          " bytes\n";
+  return text;
+}
+
+}  // namespace gyrograd::internal

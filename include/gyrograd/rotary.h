@@ -1,8 +1,8 @@
-// Rotary position embedding (Su et al., "RoFormer", arXiv:2104.09864): the forward, and the gradients of its input and of
-// its cos and sin tables.
+// Rotary position embedding (Su et al., "RoFormer", arXiv:2104.09864): the forward, and the gradients of its input and
+// of its cos and sin tables.
 //
-// A row is the last axis of x. A mode pairs its channels; every pair (x0, x1) turns by its own table values (c0, s0) and
-// (c1, s1), the values that belong to the two members' channels and need not be equal:
+// A row is the last axis of x. A mode pairs its channels; every pair (x0, x1) turns by its own table values (c0, s0)
+// and (c1, s1), the values that belong to the two members' channels and need not be equal:
 //
 //   forward   y0 = x0*c0 - x1*s0            y1 = x1*c1 + x0*s1
 //   backward  dx0 = c0*dy0 + s1*dy1         dx1 = c1*dy1 - s0*dy0
@@ -10,9 +10,9 @@
 //             dsin0 = sum dy0*-x1           dsin1 = sum dy1*x0
 //
 // with the sums over every axis along which the tables have extent 1 and x has more. Arithmetic is f64 for f64 and f32
-// otherwise, each product and sum rounded on its own, one rounding to the result's type at the end. The same inputs give
-// the same bits for any number of threads, any strides, any subset of outputs, and on every CPU target. docs/rotary.md
-// has the formulas by mode, the layouts, and the bounds of the sums.
+// otherwise, each product and sum rounded on its own, one rounding to the result's type at the end. The same inputs
+// give the same bits for any number of threads, any strides, any subset of outputs, and on every CPU target.
+// docs/rotary.md has the formulas by mode, the layouts, and the bounds of the sums.
 #ifndef GYROGRAD_ROTARY_H_
 #define GYROGRAD_ROTARY_H_
 
@@ -50,11 +50,11 @@ struct RotaryOptions {
   std::int64_t rotary_offset = 0;
 };
 
-// Shapes: dy any rank >= 1; x and dx as dy. cos, sin, dcos, dsin all of one shape, dy's rank, each extent dy's or 1, the
-// last one R (R/2 with per_pair_tables).
-// Types: dy, x, dx of one type, f64, f32, f16 or bf16; cos, sin, dcos, dsin of that type, or f32 beside f16 and bf16.
-// Outputs that are given are wanted, in any subset; dcos and dsin need x.
-// Memory that outputs may share: dx with dy and / or x, dcos with cos, dsin with sin, the same element in the same place.
+// Shapes: dy any rank >= 1; x and dx as dy. cos, sin, dcos, dsin all of one shape, dy's rank, each extent dy's or 1,
+// the last one R (R/2 with per_pair_tables). Types: dy, x, dx of one type, f64, f32, f16 or bf16; cos, sin, dcos, dsin
+// of that type, or f32 beside f16 and bf16. Outputs that are given are wanted, in any subset; dcos and dsin need x.
+// Memory that outputs may share: dx with dy and / or x, dcos with cos, dsin with sin, the same element in the same
+// place.
 struct RotaryBackwardArgs {
   ConstTensorView dy;
   ConstTensorView cos;

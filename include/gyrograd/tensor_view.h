@@ -20,8 +20,9 @@ GYROGRAD_API const char* Name(DType dtype);
 GYROGRAD_API std::size_t SizeOf(DType dtype);
 
 // A view of rank shape.size(). Strides are in elements and of any sign; 0 is legal on inputs, and on outputs where the
-// extent is at most 1. The spans refer to the caller's arrays, which must outlive the call (a plan copies what it needs).
-// `data` is the address of element (0, ..., 0), aligned to the element's size; null only for a view without elements.
+// extent is at most 1. The spans refer to the caller's arrays, which must outlive the call (a plan copies what it
+// needs). `data` is the address of element (0, ..., 0), aligned to the element's size; null only for a view without
+// elements.
 template <class Pointer>
 struct BasicTensorView {
   Pointer data = nullptr;

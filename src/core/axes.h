@@ -1,9 +1,10 @@
-// From shapes to loops: a list of axes, in which those of extent 1 drop out and neighbours that continue each other merge.
-// An operator keeps one list for its KEPT axes (the tables vary along them) and one for its SUMMED axes (they do not); no
-// layout has a name.
+// From shapes to loops: a list of axes, in which those of extent 1 drop out and neighbours that continue each other
+// merge. An operator keeps one list for its KEPT axes (the tables vary along them) and one for its SUMMED axes (they do
+// not); no layout has a name.
 #ifndef GYROGRAD_CORE_AXES_H_
 #define GYROGRAD_CORE_AXES_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -53,17 +54,31 @@ class AxisWalk {
 
   const std::array<std::int64_t, N>& offsets() const { return offsets_; }
 
-  void Next() {
-    for (std::size_t i = count_; i-- > 0;) {
-      const Axis<N>& axis = axes_[i];
-      for (std::size_t k = 0; k < N; ++k) offsets_[k] += axis.strides[k];
-      if (++index_[i] < axis.extent) return;
-      index_[i] = 0;
-      for (std::size_t k = 0; k < N; ++k) offsets_[k] -= axis.extent * axis.strides[k];
-    }
+  // Moves on by at most `most` steps along the innermost axis, never past its end; returns how many. The steps passed
+  // stand at offsets() (as it was before), + strides(), + 2 * strides(), ...
+  std::int64_t Take(std::int64_t most) {
+    if (count_ == 0) return 1;
+    const Axis<N>& inner = axes_[count_ - 1];
+    const std::int64_t taken = std::min(most, inner.extent - index_[count_ - 1]);
+    Advance(count_ - 1, taken);
+    return taken;
+  }
+
+  std::array<std::int64_t, N> strides() const {
+    return count_ == 0 ? std::array<std::int64_t, N>{} : axes_[count_ - 1].strides;
   }
 
  private:
+  void Advance(std::size_t i, std::int64_t steps) {
+    const Axis<N>& axis = axes_[i];
+    for (std::size_t k = 0; k < N; ++k) offsets_[k] += steps * axis.strides[k];
+    index_[i] += steps;
+    if (index_[i] < axis.extent) return;
+    index_[i] = 0;
+    for (std::size_t k = 0; k < N; ++k) offsets_[k] -= axis.extent * axis.strides[k];
+    if (i > 0) Advance(i - 1, 1);
+  }
+
   const Axis<N>* axes_;
   std::size_t count_;
   std::array<std::int64_t, N> offsets_;

@@ -1,5 +1,5 @@
-// The floating-point environment that the promises about bits assume, for the length of a scope: round to nearest, denormals
-// kept on the way in and out, traps masked. The thread's own control and status words come back at the end.
+// The floating-point environment that the promises about bits assume, for the length of a scope: round to nearest,
+// denormals kept on the way in and out, traps masked. The thread's own control and status words come back at the end.
 #ifndef GYROGRAD_CORE_FP_ENVIRONMENT_H_
 #define GYROGRAD_CORE_FP_ENVIRONMENT_H_
 

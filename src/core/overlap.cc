@@ -17,7 +17,7 @@ constexpr int kWorkLimit = 20000;  // nodes of the search: well below a millisec
 // inside two elements make one equation.
 constexpr int kMaxTerms = 130;
 
-using Wide = __int128;
+__extension__ using Wide = __int128;  // views that passed BytesOf stay far inside it
 
 // coefficient * v, 0 <= v <= limit, coefficient > 0.
 struct Term {
@@ -127,8 +127,7 @@ Sharing SharesBytes(const ConstTensorView& a, const ConstTensorView& b) {
   if (IsEmpty(a.shape) || IsEmpty(b.shape) || !RangesMeet(a, b)) return Sharing::kNone;
   // a + sum(a) + byte = b + sum(b) + byte'
   Equation equation;
-  equation.target =
-      Wide{reinterpret_cast<std::uintptr_t>(b.data)} - Wide{reinterpret_cast<std::uintptr_t>(a.data)};
+  equation.target = Wide{reinterpret_cast<std::uintptr_t>(b.data)} - Wide{reinterpret_cast<std::uintptr_t>(a.data)};
   equation.AddView(a, 1);
   equation.AddView(b, -1);
   equation.Add(1, static_cast<std::int64_t>(SizeOf(a.dtype)) - 1);

@@ -1,5 +1,5 @@
-// Do two strided views share a byte? Does a view hold an element twice? Decided exactly: byte ranges first, then a search
-// over the integer solutions of "address of an element = address of another", with a fixed limit on its work.
+// Do two strided views share a byte? Does a view hold an element twice? Decided exactly: byte ranges first, then a
+// search over the integer solutions of "address of an element = address of another", with a fixed limit on its work.
 #ifndef GYROGRAD_CORE_OVERLAP_H_
 #define GYROGRAD_CORE_OVERLAP_H_
 
@@ -19,8 +19,8 @@ Sharing SharesBytes(const ConstTensorView& a, const ConstTensorView& b);
 // Whether two elements of the view lie at one place.
 Sharing SharesWithItself(const ConstTensorView& view);
 
-// True where both views hold the same elements in the same places: one type, one address, equal shapes, and equal strides
-// along every axis with more than one element.
+// True where both views hold the same elements in the same places: one type, one address, equal shapes, and equal
+// strides along every axis with more than one element.
 bool SameElements(const ConstTensorView& a, const ConstTensorView& b);
 
 }  // namespace gyrograd::internal

@@ -33,10 +33,9 @@ void NoteProcess() {
 
 }  // namespace
 
-void ParallelRanges(std::int64_t items, std::int64_t grain, int num_threads, RangeBody body, const void* context) {
+void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context) {
   if (items <= 0) return;
-  const std::int64_t ranges = (items - 1) / grain + 1;
-  const int threads = static_cast<int>(std::min<std::int64_t>(num_threads, ranges));
+  const int threads = static_cast<int>(std::min<std::int64_t>(num_threads, items));
   if (threads <= 1 || InForkedChild()) {
     NoteProcess();
     const FpEnvironment environment;
@@ -48,10 +47,7 @@ void ParallelRanges(std::int64_t items, std::int64_t grain, int num_threads, Ran
     const FpEnvironment environment;
     const int thread = omp_get_thread_num();
 #pragma omp for schedule(dynamic, 1) nowait
-    for (std::int64_t range = 0; range < ranges; ++range) {
-      const std::int64_t begin = range * grain;
-      body(context, thread, begin, std::min(items, begin + grain));
-    }
+    for (std::int64_t item = 0; item < items; ++item) body(context, thread, item, item + 1);
   }
 }
 

@@ -9,16 +9,16 @@ namespace gyrograd::internal {
 // A range of items and the thread (0 .. num_threads - 1) that works on it.
 using RangeBody = void (*)(const void* context, int thread, std::int64_t begin, std::int64_t end);
 
-// Calls body for ranges that cover 0 .. items - 1, each of `grain` items (the last one of what is left), on at most
-// num_threads threads. Each thread computes under FpEnvironment. One thread, in order, where there is one range only, and
-// in a forked child of a process that has called this before (an OpenMP pool does not survive a fork).
-void ParallelRanges(std::int64_t items, std::int64_t grain, int num_threads, RangeBody body, const void* context);
+// Calls body for ranges that cover 0 .. items - 1: one item each, on at most num_threads threads; or all of them in
+// one, on the calling thread, where one thread or one item is all there is, and in a forked child of a process that has
+// called this before (an OpenMP pool does not survive a fork). Each thread computes under FpEnvironment.
+void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context);
 
 // The same for a callable body(thread, begin, end) noexcept.
 template <class Body>
-void ParallelFor(std::int64_t items, std::int64_t grain, int num_threads, const Body& body) {
+void ParallelFor(std::int64_t items, int num_threads, const Body& body) {
   ParallelRanges(
-      items, grain, num_threads,
+      items, num_threads,
       [](const void* context, int thread, std::int64_t begin, std::int64_t end) {
         (*static_cast<const Body*>(context))(thread, begin, end);
       },

@@ -1,5 +1,5 @@
-// Vectors of the arithmetic type from and to elements in memory: f64 as it is, all others through f32. Here bf16 and f16
-// are rounded. (Included once for each target.)
+// Vectors of the arithmetic type from and to elements in memory: f64 as it is, all others through f32. Here bf16 and
+// f16 are rounded. (Included once for each target.)
 #if defined(GYROGRAD_CPU_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GYROGRAD_CPU_CONVERT_INL_H_
 #undef GYROGRAD_CPU_CONVERT_INL_H_
@@ -64,8 +64,8 @@ HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, hn::TFromD<D>* to, std::int64_t co
 
 // ---- bf16: the upper half of an f32
 
-// Rounds to nearest even; the result's upper 16 bits are the bf16's. A NaN must have its lower 16 bits clear: so have all
-// that come from bf16 elements, and CanonicalNaN sees to those that come from f32 tables.
+// Rounds to nearest even; the result's upper 16 bits are the bf16's. A NaN must have its lower 16 bits clear: so have
+// all that come from bf16 elements, and CanonicalNaN sees to those that come from f32 tables.
 HWY_INLINE VecU RoundToUpperHalf(VecF v) {
   const TagU du;
   const VecU bits = hn::BitCast(du, v);
@@ -83,9 +83,7 @@ HWY_INLINE VecF CanonicalNaN(VecF v) {
 
 #if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON  // the processor's conversions: nearest even, denormals kept
 
-HWY_INLINE VecF FromHalf(VecH h) {
-  return hn::PromoteTo(TagF(), hn::BitCast(hn::Rebind<hwy::float16_t, TagF>(), h));
-}
+HWY_INLINE VecF FromHalf(VecH h) { return hn::PromoteTo(TagF(), hn::BitCast(hn::Rebind<hwy::float16_t, TagF>(), h)); }
 
 HWY_INLINE VecH ToHalf(VecF v) { return hn::BitCast(TagH(), hn::DemoteTo(hn::Rebind<hwy::float16_t, TagF>(), v)); }
 
@@ -111,8 +109,7 @@ HWY_INLINE VecH ToHalf(VecF v) {
   const VecU sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
   // Normal results: to 10 fraction bits, nearest even, the exponent's bias from 127 to 15.
   const VecU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  const VecU normal =
-      hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u - 0xfffu)), odd));
+  const VecU normal = hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u - 0xfffu)), odd));
   // Denormal ones: adding 0.5 leaves multiples of 2^-24.
   const VecF shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
   const VecU denormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
@@ -165,9 +162,7 @@ struct Float16Codec {
 };
 
 struct BFloat16Codec {
-  static HWY_INLINE VecF Decode(VecH h) {
-    return hn::BitCast(TagF(), hn::ShiftLeft<16>(hn::PromoteTo(TagU(), h)));
-  }
+  static HWY_INLINE VecF Decode(VecH h) { return hn::BitCast(TagF(), hn::ShiftLeft<16>(hn::PromoteTo(TagU(), h))); }
   static HWY_INLINE VecH Encode(VecF v) {
     const hn::RebindToSigned<TagF> di;
     return hn::DemoteTo(TagH(), hn::BitCast(di, hn::ShiftRight<16>(RoundToUpperHalf(v))));

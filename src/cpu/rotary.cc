@@ -1,4 +1,6 @@
-// The rotary kernels: one table row prepared, its rows rotated, its sums finished, block by block of a plan.
+// The rotary kernels: table rows prepared, the rows under them rotated, their sums finished, block by block of a plan.
+#include <span>
+
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,59 +23,59 @@ inline Layout LayoutOf(const PairMap& map) {
   return map.IsSplit() ? Layout::kSplit : map.IsInterleaved() ? Layout::kInterleaved : Layout::kStrided;
 }
 
-// ---- choice of the row kernel
+// ---- choice of the row kernels
 
-template <class T, Layout kIn, Layout kOut, Order kOrder>
-RotateRows<T> ChooseSums(Sums sums, bool write_out) {
-  switch (sums) {
-    case Sums::kNone: return RotateVisit<T, kIn, kOut, kOrder, Sums::kNone, true>;
-    case Sums::kPerChannel:
-      return write_out ? RotateVisit<T, kIn, kOut, kOrder, Sums::kPerChannel, true>
-                       : RotateVisit<T, kIn, kOut, kOrder, Sums::kPerChannel, false>;
-    case Sums::kPerPair: break;
-  }
-  return write_out ? RotateVisit<T, kIn, kOut, kOrder, Sums::kPerPair, true>
-                   : RotateVisit<T, kIn, kOut, kOrder, Sums::kPerPair, false>;
-}
-
-// The layouts of a plan's rows: what is read (dy, or the forward's x), and what is in x's places.
-struct RowLayouts {
+// How one operand is read and another one read or written beside it.
+struct LayoutPair {
   Layout in;
   Layout out;
-  Order order;
 };
 
+inline LayoutPair LayoutsOf(const PairMap& in, const PairMap& out) {
+  const LayoutPair layouts{LayoutOf(in), LayoutOf(out)};
+  const bool strided = layouts.in == Layout::kStrided || layouts.out == Layout::kStrided;
+  return strided ? LayoutPair{Layout::kStrided, Layout::kStrided} : layouts;
+}
+
+// kEvenOdd where every row of the plan allows it: the coefficients and sums of a plan have one order.
 template <class T>
-RowLayouts LayoutsOf(const RotaryPlanData& plan, const PairMap& in_map) {
-  RowLayouts layouts{LayoutOf(in_map), Layout::kStrided, Order::kNatural};
-  const bool writes = plan.call.given[kOut];
-  layouts.out = LayoutOf(plan.maps[writes ? kOut : kX]);
-  if (writes && plan.call.wants_sums() && LayoutOf(plan.maps[kX]) != layouts.out) layouts.out = Layout::kStrided;
-  if (layouts.in == Layout::kStrided) layouts.out = Layout::kStrided;
-  if (layouts.out == Layout::kStrided) layouts.in = Layout::kStrided;
-  const bool split = layouts.in == Layout::kSplit && layouts.out == Layout::kSplit;
-  if (std::is_same_v<T, BFloat16> && split) layouts.order = Order::kEvenOdd;
-  return layouts;
+Order OrderOf(LayoutPair layouts) {
+  const bool interleaved = layouts.in == Layout::kInterleaved || layouts.out == Layout::kInterleaved;
+  return std::is_same_v<T, BFloat16> && !interleaved ? Order::kEvenOdd : Order::kNatural;
+}
+
+// Calls use.template operator()<kIn, kOut, kOrder>() with the layouts and order as constants.
+template <class T, class Use>
+auto WithLayouts(LayoutPair layouts, Order order, const Use& use) {
+  constexpr Order kNatural = Order::kNatural;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (order == Order::kEvenOdd) {
+      return layouts.in == Layout::kSplit
+                 ? use.template operator()<Layout::kSplit, Layout::kSplit, Order::kEvenOdd>()
+                 : use.template operator()<Layout::kStrided, Layout::kStrided, Order::kEvenOdd>();
+    }
+  }
+  if (layouts.in == Layout::kStrided) return use.template operator()<Layout::kStrided, Layout::kStrided, kNatural>();
+  if (layouts.in == Layout::kSplit) {
+    return layouts.out == Layout::kSplit ? use.template operator()<Layout::kSplit, Layout::kSplit, kNatural>()
+                                         : use.template operator()<Layout::kSplit, Layout::kInterleaved, kNatural>();
+  }
+  return layouts.out == Layout::kSplit
+             ? use.template operator()<Layout::kInterleaved, Layout::kSplit, kNatural>()
+             : use.template operator()<Layout::kInterleaved, Layout::kInterleaved, kNatural>();
 }
 
 template <class T>
-RotateRows<T> ChooseRotate(const RowLayouts& layouts, Sums sums, bool write_out) {
-  constexpr Order kSplitOrder = std::is_same_v<T, BFloat16> ? Order::kEvenOdd : Order::kNatural;
-  constexpr Order kNatural = Order::kNatural;
-  if (layouts.in == Layout::kStrided) {
-    return ChooseSums<T, Layout::kStrided, Layout::kStrided, kNatural>(sums, write_out);
-  }
-  if (layouts.in == Layout::kSplit && layouts.out == Layout::kSplit) {
-    return ChooseSums<T, Layout::kSplit, Layout::kSplit, kSplitOrder>(sums, write_out);
-  }
-  if (layouts.in == Layout::kSplit) {
-    return ChooseSums<T, Layout::kSplit, Layout::kInterleaved, kNatural>(sums, write_out);
-  }
-  if (layouts.out == Layout::kInterleaved) {
-    return ChooseSums<T, Layout::kInterleaved, Layout::kInterleaved, kNatural>(sums, write_out);
-  }
-  // Read in pairs, written in halves: interleave-half's forward, which has no sums.
-  return RotateVisit<T, Layout::kInterleaved, Layout::kSplit, kNatural, Sums::kNone, true>;
+auto ChooseRotate(LayoutPair layouts, Order order) {
+  return WithLayouts<T>(layouts, order,
+                        []<Layout kIn, Layout kOut, Order kOrder>() { return &RotateRows<T, kIn, kOut, kOrder>; });
+}
+
+template <class T>
+auto ChooseAddTerms(LayoutPair layouts, Order order, bool per_pair) {
+  return WithLayouts<T>(layouts, order, [per_pair]<Layout kDy, Layout kX, Order kOrder>() {
+    return per_pair ? &AddTerms<T, kDy, kX, kOrder, Sums::kPerPair> : &AddTerms<T, kDy, kX, kOrder, Sums::kPerChannel>;
+  });
 }
 
 // ---- choice of the table kernels
@@ -111,71 +113,114 @@ TableKernels<T, TableT> ChooseTable(Layout layout, Order order) {
 template <class T, class TableT>
 class BlockRunner {
   using C = Arithmetic<T>;
-  static constexpr std::int64_t kMaxTileRows = 128;
+  using Places = std::array<std::int64_t, kRotaryOperands>;
+  using Walk = AxisWalk<kRotaryOperands>;
+  static constexpr std::int64_t kMaxPanelRows = 64;
 
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
     maps_ = plan_.maps;
     if (run.in_place_shuffle) maps_[kIn] = maps_[kOut];
     write_out_ = plan_.call.given[kOut];
-    sums_ = !plan_.call.wants_sums() ? Sums::kNone : plan_.per_pair_tables ? Sums::kPerPair : Sums::kPerChannel;
+    sums_ = plan_.call.wants_sums();
+    kept_steps_ = Walk(plan_.kept, 0).strides();
+    summed_steps_ = Walk(plan_.summed, 0).strides();
     one_run_ = plan_.chunks == 1 && plan_.chunk_rows <= plan_.rows_per_run;
-    layouts_ = LayoutsOf<T>(plan_, maps_[kIn]);
-    rotate_ = ChooseRotate<T>(layouts_, sums_, write_out_);
-    read_table_ = ChooseTable<T, TableT>(TableLayout(kCos, kSin), layouts_.order).make;
-    write_dcos_ = ChooseTable<T, TableT>(TableLayout(kDcos, kDcos), layouts_.order).write;
-    write_dsin_ = ChooseTable<T, TableT>(TableLayout(kDsin, kDsin), layouts_.order).write;
+    ChooseKernels();
   }
 
   void Run(int thread, std::int64_t block) {
     const std::int64_t groups = plan_.segments / run_.segments_per_block;
     const std::int64_t first_segment = block % groups * run_.segments_per_block;
-    const std::int64_t tile = block / groups % plan_.tiles;
+    const std::int64_t tile_begin = block / groups % plan_.tiles * plan_.tile_rows;
+    const std::int64_t tile_end = std::min(tile_begin + plan_.tile_rows, plan_.table_rows);
     chunk_ = block / groups / plan_.tiles;
     chunk_begin_ = chunk_ * plan_.chunk_rows;
     chunk_end_ = std::min(chunk_begin_ + plan_.chunk_rows, plan_.rows_per_table_row);
-    tile_begin_ = tile * plan_.tile_rows;
-    tile_rows_ = std::min(plan_.tile_rows, plan_.table_rows - tile_begin_);
-    AxisWalk<kRotaryOperands> walk(plan_.kept, tile_begin_);
-    for (std::int64_t row = 0; row < tile_rows_; ++row, walk.Next()) places_[row] = walk.offsets();
-    if (run_.in_place_shuffle) ShuffleRows(thread);
-    for (std::int64_t s = first_segment; s < first_segment + run_.segments_per_block; ++s) RunSegment(s);
+    Walk walk(plan_.kept, tile_begin);
+    for (panel_begin_ = tile_begin; panel_begin_ < tile_end; panel_begin_ += panel_rows_) {
+      TakePanel(walk, std::min(plan_.panel_rows, tile_end - panel_begin_));
+      if (run_.in_place_shuffle) ShuffleRows(thread);
+      for (std::int64_t s = 0; s < run_.segments_per_block; ++s) RunSegment(first_segment + s);
+    }
   }
 
  private:
-  Layout TableLayout(int first, int second) const {
-    const Layout layout = LayoutOf(maps_[first]);
-    return LayoutOf(maps_[second]) == layout ? layout : Layout::kStrided;
+  // Table rows (or rows) at equal distances.
+  struct Piece {
+    Places at;
+    std::int64_t first;  // of the panel's rows
+    std::int64_t count;
+  };
+
+  void TakePanel(Walk& walk, std::int64_t rows) {
+    panel_rows_ = 0;
+    pieces_count_ = 0;
+    while (panel_rows_ < rows) {
+      Piece& piece = pieces_[pieces_count_++];
+      piece.at = walk.offsets();
+      piece.first = panel_rows_;
+      piece.count = walk.Take(rows - panel_rows_);
+      panel_rows_ += piece.count;
+    }
+  }
+
+  std::span<const Piece> pieces() const { return {pieces_, static_cast<std::size_t>(pieces_count_)}; }
+
+  // Calls use(place, row) for every table row of the panel.
+  template <class Use>
+  void ForTableRows(const Use& use) const {
+    for (const Piece& piece : pieces()) {
+      Places place = piece.at;
+      for (std::int64_t i = 0; i < piece.count; ++i) {
+        use(place, piece.first + i);
+        for (int k = 0; k < kRotaryOperands; ++k) place[k] += kept_steps_[k];
+      }
+    }
+  }
+
+  void ChooseKernels() {
+    const LayoutPair rows = LayoutsOf(maps_[kIn], maps_[write_out_ ? kOut : kX]);
+    const LayoutPair terms = LayoutsOf(maps_[kIn], maps_[kX]);
+    // In x's absence its map is that of one contiguous member, which asks for nothing.
+    order_ = sums_ && OrderOf<T>(terms) == Order::kNatural ? Order::kNatural : OrderOf<T>(rows);
+    rotate_ = ChooseRotate<T>(rows, order_);
+    add_terms_ = ChooseAddTerms<T>(terms, order_, plan_.per_pair_tables);
+    const Layout cos = LayoutOf(maps_[kCos]);
+    read_table_ = ChooseTable<T, TableT>(LayoutOf(maps_[kSin]) == cos ? cos : Layout::kStrided, order_).make;
+    write_dcos_ = ChooseTable<T, TableT>(LayoutOf(maps_[kDcos]), order_).write;
+    write_dsin_ = ChooseTable<T, TableT>(LayoutOf(maps_[kDsin]), order_).write;
   }
 
   template <class E>
-  E* Place(int operand, std::int64_t row) const {
-    using Bare = std::remove_const_t<E>;
-    return static_cast<Bare*>(const_cast<void*>(run_.data[operand])) + places_[row][operand];
+  E* Place(int operand, const Places& place) const {
+    return static_cast<std::remove_const_t<E>*>(const_cast<void*>(run_.data[operand])) + place[operand];
   }
 
   template <class E>
-  PairRow<E> TableRow(int operand, std::int64_t row) const {
-    return {Place<E>(operand, row), maps_[operand].pair_stride, maps_[operand].member_stride};
+  PairRow<E> TableRow(int operand, const Places& place) const {
+    return {Place<E>(operand, place), maps_[operand].pair_stride, maps_[operand].member_stride};
   }
 
   void RunSegment(std::int64_t segment) {
-    visit_.begin = segment * plan_.segment_pairs;
-    visit_.pairs = std::min(plan_.segment_pairs, plan_.pairs - visit_.begin);
-    row_values_ = (visit_.pairs + kStepPairs<C> - 1) / kStepPairs<C> * kStepValues<C>;
+    begin_ = segment * plan_.segment_pairs;
+    pairs_ = std::min(plan_.segment_pairs, plan_.pairs - begin_);
+    row_values_ = (pairs_ + kStepPairs<C> - 1) / kStepPairs<C> * kStepValues<C>;
     HWY_ALIGN unsigned char scratch[kScratchBytes];
     CarveScratch(scratch);
-    for (std::int64_t row = 0; row < tile_rows_ && write_out_; ++row) {
-      read_table_(TableRow<const TableT>(kCos, row), TableRow<const TableT>(kSin, row), visit_.begin, visit_.pairs,
-                  plan_.call.forward, coefficients_ + row * row_values_);
+    if (write_out_) {
+      ForTableRows([this](const Places& place, std::int64_t row) {
+        read_table_(TableRow<const TableT>(kCos, place), TableRow<const TableT>(kSin, place), begin_, pairs_,
+                    plan_.call.forward, coefficients_ + row * row_values_);
+      });
     }
-    if (sums_ != Sums::kNone) StartSums();
+    if (sums_) StartSums();
     VisitRows(segment == 0);
-    if (sums_ != Sums::kNone) FinishSums();
+    if (sums_) FinishSums();
   }
 
   void CarveScratch(unsigned char* scratch) {
-    const std::int64_t values = tile_rows_ * row_values_;
+    const std::int64_t values = panel_rows_ * row_values_;
     coefficients_ = reinterpret_cast<C*>(scratch);
     runs_ = coefficients_ + values;
     totals_ = reinterpret_cast<double*>(runs_ + values);
@@ -183,66 +228,108 @@ class BlockRunner {
   }
 
   void StartSums() {
-    const std::int64_t values = tile_rows_ * row_values_;
+    const std::int64_t values = panel_rows_ * row_values_;
     std::fill_n(runs_, values, C{-0.0});
     if (one_run_) return;
     std::fill_n(totals_, values, -0.0);
     if (std::is_same_v<C, double>) std::fill_n(errors_, values, 0.0);
   }
 
-  // All rows of the chunk under all table rows of the tile: run by run, and within a run visit by visit.
-  void VisitRows(bool pass_channels) {
-    visit_.in_pair_stride = maps_[kIn].pair_stride;
-    visit_.in_member_stride = maps_[kIn].member_stride;
-    visit_.x_pair_stride = maps_[kX].pair_stride;
-    visit_.x_member_stride = maps_[kX].member_stride;
-    visit_.out_pair_stride = maps_[kOut].pair_stride;
-    visit_.out_member_stride = maps_[kOut].member_stride;
-    visit_.stream = run_.stream;
-    const bool pass = pass_channels && write_out_ && run_.data[kOut] != run_.data[kIn];
-    std::array<std::int64_t, kRotaryOperands> steps[kMaxVisitRows];
-    AxisWalk<kRotaryOperands> walk(plan_.summed, chunk_begin_);
+  // All rows of the chunk under the table rows of the panel: run by run, and within a run `visit_rows` terms of each
+  // table row at a time. Terms come first: out may lie on dy or x.
+  void VisitRows(bool first_segment) {
+    PrepareGroups();
+    const bool pass = first_segment && write_out_ && run_.data[kOut] != run_.data[kIn];
+    Walk walk(plan_.summed, chunk_begin_);
     for (std::int64_t begin = chunk_begin_; begin < chunk_end_; begin += plan_.rows_per_run) {
-      const std::int64_t rows = std::min(plan_.rows_per_run, chunk_end_ - begin);
-      for (std::int64_t r = 0; r < rows; ++r, walk.Next()) steps[r] = walk.offsets();
-      for (std::int64_t r = 0; r < rows; r += plan_.visit_rows) {
-        visit_.rows = static_cast<int>(std::min(plan_.visit_rows, rows - r));
-        for (std::int64_t row = 0; row < tile_rows_; ++row) {
-          VisitTableRow(row, steps + r);
-          if (pass) PassChannels(row, steps + r);
-        }
+      std::int64_t left = std::min(plan_.rows_per_run, chunk_end_ - begin);
+      while (left > 0) {
+        Piece rows{walk.offsets(), 0, walk.Take(std::min(plan_.visit_rows, left))};
+        left -= rows.count;
+        if (sums_) AddPiece(rows);
+        if (write_out_) RotatePiece(rows);
+        if (pass) PassChannels(rows);
       }
-      if (sums_ != Sums::kNone && !one_run_) AddRuns(runs_, totals_, errors_, tile_rows_ * row_values_);
+      if (sums_ && !one_run_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
     }
   }
 
-  void VisitTableRow(std::int64_t row, const std::array<std::int64_t, kRotaryOperands>* steps) {
-    const T* const in = Place<const T>(kIn, row) + maps_[kIn].offset;
-    const T* const x = sums_ == Sums::kNone ? nullptr : Place<const T>(kX, row) + maps_[kX].offset;
-    T* const out = write_out_ ? Place<T>(kOut, row) + maps_[kOut].offset : nullptr;
-    for (int r = 0; r < visit_.rows; ++r) {
-      visit_.in[r] = in + steps[r][kIn];
-      visit_.x[r] = x + steps[r][kX];
-      visit_.out[r] = out + steps[r][kOut];
-    }
-    rotate_(visit_, coefficients_ + row * row_values_, runs_ + row * row_values_);
+  void PrepareGroups() {
+    group_.begin = terms_.begin = begin_;
+    group_.pairs = terms_.pairs = pairs_;
+    group_.in_pair_stride = terms_.dy_pair_stride = maps_[kIn].pair_stride;
+    group_.in_member_stride = terms_.dy_member_stride = maps_[kIn].member_stride;
+    group_.out_pair_stride = maps_[kOut].pair_stride;
+    group_.out_member_stride = maps_[kOut].member_stride;
+    group_.stream = run_.stream;
+    terms_.x_pair_stride = maps_[kX].pair_stride;
+    terms_.x_member_stride = maps_[kX].member_stride;
+    terms_.dy_step = summed_steps_[kIn];
+    terms_.x_step = summed_steps_[kX];
   }
 
-  void PassChannels(std::int64_t row, const std::array<std::int64_t, kRotaryOperands>* steps) const {
-    if ((tile_begin_ + row) % plan_.table_rows_per_row != 0) return;
+  void AddPiece(const Piece& rows) {
+    const T* const dy = Place<const T>(kIn, rows.at) + maps_[kIn].offset;
+    const T* const x = Place<const T>(kX, rows.at) + maps_[kX].offset;
+    terms_.rows = rows.count;
+    ForTableRows([&](const Places& place, std::int64_t row) {
+      terms_.dy = dy + place[kIn];
+      terms_.x = x + place[kX];
+      add_terms_(terms_, runs_ + row * row_values_);
+    });
+  }
+
+  // Rows in the order of memory, or stores that pass the cache by would not fill their lines in time.
+  void RotatePiece(const Piece& rows) {
+    const T* const in = Place<const T>(kIn, rows.at) + maps_[kIn].offset;
+    T* const out = Place<T>(kOut, rows.at) + maps_[kOut].offset;
+    if (panel_rows_ == 1 || plan_.is_near) {
+      group_.rows = rows.count;
+      group_.in_step = summed_steps_[kIn];
+      group_.out_step = summed_steps_[kOut];
+      group_.coefficient_step = 0;
+      ForTableRows(
+          [&](const Places& place, std::int64_t row) { RotateGroup(in + place[kIn], out + place[kOut], row); });
+      return;
+    }
+    group_.in_step = kept_steps_[kIn];
+    group_.out_step = kept_steps_[kOut];
+    group_.coefficient_step = row_values_;
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      for (const Piece& piece : pieces()) {
+        group_.rows = piece.count;
+        RotateGroup(in + r * summed_steps_[kIn] + piece.at[kIn], out + r * summed_steps_[kOut] + piece.at[kOut],
+                    piece.first);
+      }
+    }
+  }
+
+  void RotateGroup(const T* in, T* out, std::int64_t row) {
+    group_.in = in;
+    group_.out = out;
+    group_.coefficients = coefficients_ + row * row_values_;
+    rotate_(group_);
+  }
+
+  void PassChannels(const Piece& rows) const {
+    ForTableRows([&](const Places& place, std::int64_t row) {
+      if ((panel_begin_ + row) % plan_.table_rows_per_row != 0) return;
+      for (std::int64_t r = 0; r < rows.count; ++r) {
+        const T* const in = Place<const T>(kIn, rows.at) + place[kIn] + r * summed_steps_[kIn];
+        T* const out = Place<T>(kOut, rows.at) + place[kOut] + r * summed_steps_[kOut];
+        for (const PassedChannels& passed : plan_.passed) Pass(passed, in, out);
+      }
+    });
+  }
+
+  void Pass(const PassedChannels& passed, const T* in, T* out) const {
     const std::int64_t in_stride = plan_.channel_strides[kIn];
     const std::int64_t out_stride = plan_.channel_strides[kOut];
-    for (int r = 0; r < visit_.rows; ++r) {
-      const T* const in = Place<const T>(kIn, row) + steps[r][kIn];
-      T* const out = Place<T>(kOut, row) + steps[r][kOut];
-      for (const PassedChannels& passed : plan_.passed) {
-        if (in_stride == 1 && out_stride == 1) {
-          std::memcpy(out + passed.begin, in + passed.begin, static_cast<std::size_t>(passed.count) * sizeof(T));
-          continue;
-        }
-        for (std::int64_t c = passed.begin; c < passed.begin + passed.count; ++c) out[c * out_stride] = in[c * in_stride];
-      }
+    if (in_stride == 1 && out_stride == 1) {
+      std::memcpy(out + passed.begin, in + passed.begin, static_cast<std::size_t>(passed.count) * sizeof(T));
+      return;
     }
+    for (std::int64_t c = passed.begin; c < passed.begin + passed.count; ++c) out[c * out_stride] = in[c * in_stride];
   }
 
   // ---- sums
@@ -252,26 +339,26 @@ class BlockRunner {
       KeepPartials();
       return;
     }
-    for (std::int64_t row = 0; row < tile_rows_; ++row) {
+    ForTableRows([this](const Places& place, std::int64_t row) {
       const std::int64_t at = row * row_values_;
       const FinishedSums<C> sums{runs_ + at, one_run_ ? nullptr : totals_ + at, errors_ + at};
       if (plan_.call.given[kDcos]) {
-        write_dcos_(sums, 0, plan_.per_pair_tables, TableRow<TableT>(kDcos, row), visit_.begin, visit_.pairs);
+        write_dcos_(sums, 0, plan_.per_pair_tables, TableRow<TableT>(kDcos, place), begin_, pairs_);
       }
       if (plan_.call.given[kDsin]) {
-        write_dsin_(sums, 2, plan_.per_pair_tables, TableRow<TableT>(kDsin, row), visit_.begin, visit_.pairs);
+        write_dsin_(sums, 2, plan_.per_pair_tables, TableRow<TableT>(kDsin, place), begin_, pairs_);
       }
-    }
+    });
   }
 
   // Totals of this chunk to the workspace, in the order [chunk][table row][sum 0..3][pair] (per pair: sums 0 and 2).
   void KeepPartials() {
     const std::int64_t sums = plan_.per_pair_tables ? 2 : 4;
-    for (std::int64_t row = 0; row < tile_rows_; ++row) {
+    for (std::int64_t row = 0; row < panel_rows_; ++row) {
       for (std::int64_t sum = 0; sum < sums; ++sum) {
         const std::int64_t which = plan_.per_pair_tables ? 2 * sum : sum;
-        const std::int64_t line = ((chunk_ * plan_.table_rows + tile_begin_ + row) * sums + sum) * plan_.pairs;
-        for (std::int64_t step = 0; step * kStepPairs<C> < visit_.pairs; ++step) {
+        const std::int64_t line = ((chunk_ * plan_.table_rows + panel_begin_ + row) * sums + sum) * plan_.pairs;
+        for (std::int64_t step = 0; step * kStepPairs<C> < pairs_; ++step) {
           KeepStep(row * row_values_ + step * kStepValues<C> + which * kStepPairs<C>, step * kStepPairs<C>, line);
         }
       }
@@ -282,10 +369,10 @@ class BlockRunner {
     constexpr bool kErrors = std::is_same_v<C, double>;
     for (std::int64_t half = 0; half < 2; ++half) {
       for (std::int64_t lane = 0; lane < kLanes<C>; ++lane) {
-        const std::int64_t pair = first_pair + PairOfLane<C>(layouts_.order, half, lane);
-        if (pair >= visit_.pairs) continue;
+        const std::int64_t pair = first_pair + PairOfLane<C>(order_, half, lane);
+        if (pair >= pairs_) continue;
         const std::int64_t from = at + half * kLanes<C> + lane;
-        const std::int64_t to = (line + visit_.begin + pair) * (kErrors ? 2 : 1);
+        const std::int64_t to = (line + begin_ + pair) * (kErrors ? 2 : 1);
         run_.partials[to] = totals_[from];
         if (kErrors) run_.partials[to + 1] = errors_[from];
       }
@@ -300,19 +387,26 @@ class BlockRunner {
     T* const buffer = plan_.row_buffer_bytes == 0
                           ? on_stack
                           : reinterpret_cast<T*>(run_.row_buffers + thread * plan_.row_buffer_bytes);
+    Walk walk(plan_.summed, chunk_begin_);
+    for (std::int64_t r = chunk_begin_; r < chunk_end_; ++r) {
+      T* const row = Place<T>(kOut, walk.offsets());
+      ForTableRows([&](const Places& place, std::int64_t) { ShuffleRow(row + place[kOut], buffer); });
+      walk.Take(1);
+    }
+  }
+
+  void ShuffleRow(T* row, T* buffer) const {
     const PairMap& from = plan_.maps[kIn];
     const PairMap& to = plan_.maps[kOut];
-    AxisWalk<kRotaryOperands> walk(plan_.summed, chunk_begin_);
-    for (std::int64_t r = chunk_begin_; r < chunk_end_; ++r, walk.Next()) {
-      for (std::int64_t row = 0; row < tile_rows_; ++row) {
-        T* const place = Place<T>(kOut, row) + walk.offsets()[kOut];
-        for (std::int64_t i = 0; i < 2 * plan_.pairs; ++i) {
-          buffer[i] = place[from.offset + (i / 2) * from.pair_stride + (i % 2) * from.member_stride];
-        }
-        for (std::int64_t i = 0; i < 2 * plan_.pairs; ++i) {
-          place[to.offset + (i / 2) * to.pair_stride + (i % 2) * to.member_stride] = buffer[i];
-        }
-      }
+    for (std::int64_t p = 0; p < plan_.pairs; ++p) {
+      const T* const pair = row + from.offset + p * from.pair_stride;
+      buffer[2 * p] = pair[0];
+      buffer[2 * p + 1] = pair[from.member_stride];
+    }
+    for (std::int64_t p = 0; p < plan_.pairs; ++p) {
+      T* const pair = row + to.offset + p * to.pair_stride;
+      pair[0] = buffer[2 * p];
+      pair[to.member_stride] = buffer[2 * p + 1];
     }
   }
 
@@ -320,18 +414,24 @@ class BlockRunner {
   const RotaryPlanData& plan_;
   std::array<PairMap, kRotaryOperands> maps_;
   bool write_out_;
+  bool sums_;
   bool one_run_;  // every sum is one run
-  Sums sums_;
-  RowLayouts layouts_;
-  RotateRows<T> rotate_;
+  Order order_;
+  Places kept_steps_, summed_steps_;  // from one row to the next along the innermost axes
+  void (*rotate_)(const RowGroup<T>&);
+  void (*add_terms_)(const TermGroup<T>&, C* runs);
   decltype(TableKernels<T, TableT>::make) read_table_;
   decltype(TableKernels<T, TableT>::write) write_dcos_;
   decltype(TableKernels<T, TableT>::write) write_dsin_;
 
-  // The current block.
-  std::int64_t chunk_, chunk_begin_, chunk_end_, tile_begin_, tile_rows_, row_values_;
-  std::array<std::int64_t, kRotaryOperands> places_[kMaxTileRows];
-  Visit<T> visit_;
+  // The current panel: some table rows of a block, in pieces; and the chunk of the rows under them.
+  std::int64_t panel_begin_, panel_rows_, pieces_count_;
+  Piece pieces_[kMaxPanelRows];
+  std::int64_t chunk_, chunk_begin_, chunk_end_;
+  std::int64_t begin_, pairs_;  // the current segment
+  std::int64_t row_values_;     // coefficients of one table row, and sums
+  RowGroup<T> group_;
+  TermGroup<T> terms_;
   C* coefficients_;
   C* runs_;
   double* totals_;
@@ -386,7 +486,7 @@ void AddChunksOf(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = errors ? 2 : 1;
   const std::int64_t line = plan.pairs * width;  // one sum of all pairs of a table row
   AxisWalk<kRotaryOperands> walk(plan.kept, begin);
-  for (std::int64_t row = begin; row < end; ++row, walk.Next()) {
+  for (std::int64_t row = begin; row < end; ++row, walk.Take(1)) {
     for (const int operand : {kDcos, kDsin}) {
       if (!plan.call.given[operand]) continue;
       TableT* const to = static_cast<TableT*>(const_cast<void*>(run.data[operand])) + walk.offsets()[operand];
@@ -457,8 +557,7 @@ const RotaryKernels* FindRotaryKernels(CpuTarget target) {
     const GetKernels get = Compiled(target);
     return get != nullptr && ProcessorRuns(target) ? get() : nullptr;
   }
-  for (const CpuTarget candidate :
-       {CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon, CpuTarget::kPortable}) {
+  for (const CpuTarget candidate : {CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon, CpuTarget::kPortable}) {
     if (const RotaryKernels* kernels = FindRotaryKernels(candidate)) return kernels;
   }
   return nullptr;

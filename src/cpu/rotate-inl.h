@@ -2,9 +2,9 @@
 //
 //   out0 = a0*in0 + b0*in1        out1 = a1*in1 + b1*in0
 //
-// with coefficients made once from a table row: backward (a0, b0, a1, b1) = (c0, s1, c1, -s0), forward (c0, -s0, c1, s1).
-// Coefficients and running sums are kept by steps of pairs: per step eight (sums: up to eight) vectors, in lane order.
-// (Included once for each target.)
+// with coefficients made once from a table row: backward (a0, b0, a1, b1) = (c0, s1, c1, -s0), forward (c0, -s0, c1,
+// s1). Coefficients and running sums are kept by steps of pairs: per step eight (sums: up to eight) vectors, in lane
+// order. (Included once for each target.)
 #if defined(GYROGRAD_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GYROGRAD_CPU_ROTATE_INL_H_
 #undef GYROGRAD_CPU_ROTATE_INL_H_
@@ -90,31 +90,67 @@ void MakeCoefficients(const PairRow<const TableT>& cos, const PairRow<const Tabl
 
 // ---- rows
 
-inline constexpr int kMaxVisitRows = 16;
-
-enum class Sums {
-  kNone,
-  kPerChannel,
-  kPerPair,  // both members of a pair add to one sum, first member first
-};
-
-// Some rows under one table row, in the order of their terms. Strides are those of the operands' pairs.
+// Rows at equal distances, each with its table row's coefficients (or all with one: coefficient_step 0). Distances and
+// strides in elements.
 template <class T>
-struct Visit {
-  const T* in[kMaxVisitRows];
-  const T* x[kMaxVisitRows];
-  T* out[kMaxVisitRows];
-  int rows;
-  std::int64_t begin;  // the segment: pairs begin .. begin + pairs - 1
-  std::int64_t pairs;
+struct RowGroup {
+  const T* in;
+  T* out;
+  const Arithmetic<T>* coefficients;
+  std::int64_t rows;
+  std::int64_t in_step, out_step, coefficient_step;
+  std::int64_t begin, pairs;  // the segment: pairs begin .. begin + pairs - 1 of each row
   std::int64_t in_pair_stride, in_member_stride;
-  std::int64_t x_pair_stride, x_member_stride;
   std::int64_t out_pair_stride, out_member_stride;
   bool stream;
 };
 
+template <class C>
+HWY_INLINE Pairs<C> Rotate(const Pairs<C>& in, const C* coefficients) {
+  const Member<C> out0 = Add<C>(Mul<C>(LoadValues(coefficients, 0), in.m0), Mul<C>(LoadValues(coefficients, 1), in.m1));
+  const Member<C> out1 = Add<C>(Mul<C>(LoadValues(coefficients, 2), in.m1), Mul<C>(LoadValues(coefficients, 3), in.m0));
+  return {out0, out1};
+}
+
+template <class T, Layout kIn, Layout kOut, Order kOrder>
+void RotateRows(const RowGroup<T>& group) {
+  using C = Arithmetic<T>;
+  PairRow<const T> in{group.in, group.in_pair_stride, group.in_member_stride};
+  PairRow<T> out{group.out, group.out_pair_stride, group.out_member_stride};
+  const C* coefficients = group.coefficients;
+  const std::int64_t begin = group.begin;
+  const bool stream = group.stream;
+  for (std::int64_t r = group.rows; r > 0; --r) {
+    const C* step_coefficients = coefficients;
+    ForSteps<C>(group.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+      const Pairs<C> v = LoadPairs<T, kIn, kOrder, full()>(in, begin + p, count);
+      StorePairs<T, kOut, kOrder, full()>(Rotate<C>(v, step_coefficients), out, begin + p, count, stream);
+      step_coefficients += kStepValues<C>;
+    });
+    in.row += group.in_step;
+    out.row += group.out_step;
+    coefficients += group.coefficient_step;
+  }
+}
+
+// ---- terms
+
+enum class Sums {
+  kPerChannel,
+  kPerPair,  // both members of a pair add to one sum, first member first
+};
+
+// Rows at equal distances under one table row, in the order of their terms.
 template <class T>
-using RotateRows = void (*)(const Visit<T>&, const Arithmetic<T>* coefficients, Arithmetic<T>* sums);
+struct TermGroup {
+  const T* dy;
+  const T* x;
+  std::int64_t rows;
+  std::int64_t dy_step, x_step;
+  std::int64_t begin, pairs;
+  std::int64_t dy_pair_stride, dy_member_stride;
+  std::int64_t x_pair_stride, x_member_stride;
+};
 
 // The running sums of one step.
 template <class C, Sums kSums>
@@ -150,34 +186,22 @@ struct StepSums {
   }
 };
 
-template <class T, Layout kIn, Layout kOut, Order kOrder, Sums kSums, bool kWriteOut>
-void RotateVisit(const Visit<T>& visit, const Arithmetic<T>* coefficients, Arithmetic<T>* sums) {
+template <class T, Layout kDy, Layout kX, Order kOrder, Sums kSums>
+void AddTerms(const TermGroup<T>& group, Arithmetic<T>* runs) {
   using C = Arithmetic<T>;
-  ForSteps<C>(visit.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
-    const std::int64_t at = p / kStepPairs<C> * kStepValues<C>;
-    Member<C> a0, b0, a1, b1;
-    if constexpr (kWriteOut) {
-      a0 = LoadValues(coefficients + at, 0);
-      b0 = LoadValues(coefficients + at, 1);
-      a1 = LoadValues(coefficients + at, 2);
-      b1 = LoadValues(coefficients + at, 3);
-    }
+  ForSteps<C>(group.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+    PairRow<const T> dy{group.dy, group.dy_pair_stride, group.dy_member_stride};
+    PairRow<const T> x{group.x, group.x_pair_stride, group.x_member_stride};
     StepSums<C, kSums> step;
-    if constexpr (kSums != Sums::kNone) step.Load(sums + at);
-    for (int r = 0; r < visit.rows; ++r) {
-      const PairRow<const T> in{visit.in[r], visit.in_pair_stride, visit.in_member_stride};
-      const Pairs<C> v = LoadPairs<T, kIn, kOrder, full()>(in, visit.begin + p, count);
-      if constexpr (kSums != Sums::kNone) {
-        const PairRow<const T> x_row{visit.x[r], visit.x_pair_stride, visit.x_member_stride};
-        step.AddTerms(v, LoadPairs<T, kOut, kOrder, full()>(x_row, visit.begin + p, count));
-      }
-      if constexpr (kWriteOut) {
-        const Pairs<C> out{Add<C>(Mul<C>(a0, v.m0), Mul<C>(b0, v.m1)), Add<C>(Mul<C>(a1, v.m1), Mul<C>(b1, v.m0))};
-        const PairRow<T> out_row{visit.out[r], visit.out_pair_stride, visit.out_member_stride};
-        StorePairs<T, kOut, kOrder, full()>(out, out_row, visit.begin + p, count, visit.stream);
-      }
+    step.Load(runs);
+    for (std::int64_t r = group.rows; r > 0; --r) {
+      step.AddTerms(LoadPairs<T, kDy, kOrder, full()>(dy, group.begin + p, count),
+                    LoadPairs<T, kX, kOrder, full()>(x, group.begin + p, count));
+      dy.row += group.dy_step;
+      x.row += group.x_step;
     }
-    if constexpr (kSums != Sums::kNone) step.Store(sums + at);
+    step.Store(runs);
+    runs += kStepValues<C>;
   });
 }
 

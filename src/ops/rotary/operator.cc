@@ -28,7 +28,7 @@ void WriteZeros(const ConstTensorView& view, void* data) {
   if (count == 0) return;
   MergeAxes(axes);
   AxisWalk<1> walk(axes, 0);
-  for (std::int64_t i = 0; i < count; ++i, walk.Next()) {
+  for (std::int64_t i = 0; i < count; ++i, walk.Take(1)) {
     std::memset(static_cast<char*>(data) + walk.offsets()[0] * static_cast<std::int64_t>(size), 0, size);
   }
 }
@@ -71,14 +71,12 @@ void Execute(const RotaryPlanData& plan, const RotaryAddresses& data, void* work
   }
   if (!plan.call.given[kOut] && !plan.call.wants_sums()) return;
   const RotaryRun run = PrepareRun(plan, data, workspace);
-  ParallelFor(run.blocks(), plan.grain, plan.num_threads,
-              [&run](int thread, std::int64_t begin, std::int64_t end) {
-                run.plan->kernels->run_blocks(run, thread, begin, end);
-              });
-  if (plan.partials_bytes == 0) return;
-  ParallelFor(plan.table_rows, plan.table_rows, 1, [&run](int, std::int64_t begin, std::int64_t end) {
-    run.plan->kernels->add_chunks(run, begin, end);
+  ParallelFor(run.blocks(), plan.num_threads, [&run](int thread, std::int64_t begin, std::int64_t end) {
+    run.plan->kernels->run_blocks(run, thread, begin, end);
   });
+  if (plan.partials_bytes == 0) return;
+  ParallelFor(plan.table_rows, plan.num_threads,
+              [&run](int, std::int64_t begin, std::int64_t end) { run.plan->kernels->add_chunks(run, begin, end); });
 }
 
 Status Run(const RotaryPlanData* plan, const RotaryAddresses& given, void* workspace, std::size_t workspace_size) {

@@ -11,20 +11,20 @@
 namespace gyrograd::internal {
 namespace {
 
-// What a block keeps in the first-level cache and on the stack: coefficients, runs and totals of this many pairs of f32.
-constexpr std::int64_t kTilePairsWithSums = 512;
-constexpr std::int64_t kTilePairs = 2048;
-constexpr std::int64_t kPadPairs = 32;                           // the widest kernel's step
-constexpr std::int64_t kEnoughBlocks = 64;                       // for any number of threads worth having
-constexpr std::int64_t kGrainBytes = std::int64_t{256} << 10;    // of work that a thread takes at a time
-constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;   // below this, waking a thread costs more than it gains
+// What a panel keeps in the first-level cache and on the stack: coefficients, runs and totals of this many pairs of
+// f32.
+constexpr std::int64_t kPanelPairsWithSums = 512;
+constexpr std::int64_t kPanelPairs = 2048;
+constexpr std::int64_t kPadPairs = 32;                         // the widest kernel's step
+constexpr std::int64_t kFarVisitRows = 4;                      // terms of a table row while its neighbours wait
+constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
+constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
+constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-bool IsTable(int operand) {
-  return operand == kCos || operand == kSin || operand == kDcos || operand == kDsin;
-}
+bool IsTable(int operand) { return operand == kCos || operand == kSin || operand == kDcos || operand == kDsin; }
 
 // Interleave mode pairs neighbours everywhere, interleave-half in x alone.
 bool PairsNeighbours(const RotaryCall& call, int operand) {
@@ -94,19 +94,19 @@ void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
   plan.table_rows_per_row = call.options.mode == RotaryMode::kQuarter ? 2 : 1;
 }
 
+// Panels as the scratch memory of a block holds them.
 void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t width = plan.type == DType::kF64 ? 2 : 1;  // in f32s
-  const std::int64_t capacity = (call.wants_sums() ? kTilePairsWithSums : kTilePairs) / width;
+  const std::int64_t capacity = (call.wants_sums() ? kPanelPairsWithSums : kPanelPairs) / width;
   plan.segment_pairs = std::min(plan.pairs, capacity);
   plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
+  if (!plan.summed.empty()) {
+    const auto step = [](const std::vector<RotaryAxis>& axes) { return std::abs(axes.back().strides[kIn]); };
+    plan.is_near = plan.kept.empty() || step(plan.summed) < step(plan.kept);
+  }
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
-  std::int64_t rows = std::max<std::int64_t>(1, capacity / padded);
-  if (plan.is_near()) rows = std::min(rows, CeilDiv(plan.rows_per_run, plan.summed.back().extent));
-  const std::int64_t share = CeilDiv(plan.table_rows * plan.segments * plan.chunks, kEnoughBlocks);
-  plan.tile_rows = std::clamp<std::int64_t>(std::min(rows, share), 1, plan.table_rows);
-  plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);
-  const bool together = plan.is_near() || plan.tile_rows == 1;
-  plan.visit_rows = together ? plan.rows_per_run : call.wants_sums() ? 4 : 2;
+  plan.panel_rows = plan.is_near ? 1 : std::clamp<std::int64_t>(capacity / padded, 1, plan.table_rows);
+  plan.visit_rows = plan.panel_rows == 1 ? plan.rows_per_run : kFarVisitRows;
 }
 
 void CutTerms(RotaryPlanData& plan) {
@@ -119,26 +119,30 @@ void CutTerms(RotaryPlanData& plan) {
 }
 
 // Without sums no order binds: rows under one table row may be shared out freely.
-void ShareRows(const RotaryCall& call, RotaryPlanData& plan, std::int64_t row_bytes) {
-  if (call.wants_sums()) return;
-  const std::int64_t wanted = CeilDiv(kEnoughBlocks, plan.tiles * plan.segments);
-  const std::int64_t least = CeilDiv(kMinBlockBytes, plan.tile_rows * row_bytes);
+void ShareRows(RotaryPlanData& plan, std::int64_t row_bytes) {
+  const std::int64_t panels = CeilDiv(plan.table_rows, plan.panel_rows);
+  const std::int64_t wanted = CeilDiv(kEnoughBlocks, panels * plan.segments);
+  const std::int64_t least = CeilDiv(kMinBlockBytes, plan.panel_rows * row_bytes);
   plan.chunk_rows = std::min(plan.rows_per_table_row, std::max(CeilDiv(plan.rows_per_table_row, wanted), least));
   plan.chunks = CeilDiv(plan.rows_per_table_row, plan.chunk_rows);
 }
 
+// Tiles of as many panels as make a block worth a thread's while, but no fewer blocks than many threads would need.
 void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
   const auto size = static_cast<std::int64_t>(SizeOf(plan.type));
   const int streams = 1 + call.wants_sums() + call.given[kOut];
   const std::int64_t row_bytes = plan.segment_pairs * 2 * size * streams;
-  ShareRows(call, plan, row_bytes);
-  const std::int64_t blocks = plan.chunks * plan.tiles * plan.segments;
-  const std::int64_t block_bytes = plan.tile_rows * plan.chunk_rows * row_bytes;
-  plan.grain = std::clamp<std::int64_t>(kGrainBytes / block_bytes, 1, std::max<std::int64_t>(1, blocks / 16));
-  const bool serial = blocks <= kSerialBytes / block_bytes;
-  const int asked = call.execution.num_threads;
-  plan.num_threads = serial ? 1 : asked > 0 ? asked : DefaultNumThreads();
+  if (!call.wants_sums()) ShareRows(plan, row_bytes);
+  const std::int64_t panels = CeilDiv(plan.table_rows, plan.panel_rows);
+  const std::int64_t panel_bytes = plan.panel_rows * plan.chunk_rows * row_bytes;
+  const std::int64_t most = CeilDiv(panels * plan.chunks * plan.segments, kEnoughBlocks);
+  const std::int64_t panels_a_tile = std::clamp<std::int64_t>(kBlockBytes / panel_bytes, 1, most);
+  plan.tile_rows = plan.panel_rows * panels_a_tile;
+  plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);
   const std::int64_t count = *ElementCount(call.views[kIn].shape);
+  const int asked = call.execution.num_threads;
+  const bool serial = count <= kSerialBytes / (size * streams);
+  plan.num_threads = serial ? 1 : asked > 0 ? asked : DefaultNumThreads();
   plan.large_output = call.given[kOut] && count >= (std::int64_t{1} << 20) && count * size >= LastLevelCacheBytes();
 }
 
@@ -172,11 +176,6 @@ void KeepExtents(RotaryPlanData& plan) {
 }
 
 }  // namespace
-
-bool RotaryPlanData::is_near() const {
-  if (summed.empty() || kept.empty()) return !summed.empty();
-  return std::abs(summed.back().strides[kIn]) < std::abs(kept.back().strides[kIn]);
-}
 
 std::size_t RotaryPlanData::workspace_bytes() const {
   const std::size_t bytes = partials_bytes + row_buffer_bytes * static_cast<std::size_t>(num_threads);
@@ -235,14 +234,14 @@ std::string Describe(const RotaryPlanData& plan) {
   text += "row: " + std::to_string(plan.pairs) + " pairs, read " + DescribeMap(plan.maps[kIn]);
   if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
   text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]) + "\n";
-  text += "blocks: " + std::to_string(plan.tiles) + " tiles of " + std::to_string(plan.tile_rows) + " table rows x " +
-          std::to_string(plan.chunks) + " chunks of " + std::to_string(plan.chunk_rows) + " rows x " +
-          std::to_string(plan.segments) + " segments of " + std::to_string(plan.segment_pairs) + " pairs, " +
-          std::to_string(plan.visit_rows) + " rows a visit\n";
+  text += "blocks: " + std::to_string(plan.tiles) + " tiles of " + std::to_string(plan.tile_rows) + " table rows (" +
+          std::to_string(plan.panel_rows) + " a panel) x " + std::to_string(plan.chunks) + " chunks of " +
+          std::to_string(plan.chunk_rows) + " rows x " + std::to_string(plan.segments) + " segments of " +
+          std::to_string(plan.segment_pairs) + " pairs, " + std::to_string(plan.visit_rows) + " rows a visit\n";
   if (plan.call.wants_sums()) {
     text += "sums: " + std::to_string(plan.tree.terms) + " terms in " + std::to_string(plan.tree.chunks) +
-            " chunks of " + std::to_string(plan.tree.chunk_terms) + ", runs of " +
-            std::to_string(SumTree::kRunTerms) + "\n";
+            " chunks of " + std::to_string(plan.tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) +
+            "\n";
   }
   text += std::string("stores: ") + (plan.large_output ? "streaming where aligned" : "through the cache") + "\n";
   text += "threads: " + std::to_string(plan.num_threads) + "\nworkspace: " + std::to_string(plan.workspace_bytes()) +

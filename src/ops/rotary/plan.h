@@ -1,11 +1,12 @@
-// The plan of a rotary call: what a backend needs to know and nothing of where it came from. Here a layout becomes loops.
+// The plan of a rotary call: what a backend needs to know and nothing of where it came from. Here a layout becomes
+// loops.
 //
-// Every row is turned into pairs: member m of pair p of an operand stands at offset + p * pair_stride + m * member_stride.
-// Quarter mode is half mode with one more kept axis of two steps, so that four modes are two maps.
+// Every row is turned into pairs: member m of pair p of an operand stands at offset + p * pair_stride + m *
+// member_stride. Quarter mode is half mode with one more kept axis of two steps, so that four modes are two maps.
 //
 // The work is cut, by shape alone, into blocks: (chunk of the sums' terms) x (tile of table rows) x (segment of pairs).
-// A block prepares its table rows once and goes through its terms in their order, `visit_rows` rows of one table row at
-// a time.
+// A block goes through its tile panel by panel: it prepares the table rows of a panel and goes through the rows under
+// them in the order of the terms, `visit_rows` of one table row at a time.
 #ifndef GYROGRAD_OPS_ROTARY_PLAN_H_
 #define GYROGRAD_OPS_ROTARY_PLAN_H_
 
@@ -42,44 +43,44 @@ struct PassedChannels {
 };
 
 struct RotaryPlanData {
-  RotaryCall call;                             // the views, their shapes and strides kept in `extents`
+  RotaryCall call;  // the views, their shapes and strides kept in `extents`
   std::vector<std::int64_t> extents;
 
-  bool empty = false;                          // dy has no elements: sums are 0
+  bool empty = false;  // dy has no elements: sums are 0
   DType type = DType::kF32;
   DType table_type = DType::kF32;
   bool per_pair_tables = false;
 
-  std::int64_t pairs = 0;                      // of a row
+  std::int64_t pairs = 0;  // of a row
   std::array<PairMap, kRotaryOperands> maps;
   std::array<std::int64_t, kRotaryOperands> channel_strides = {};  // of the last axis
-  std::vector<RotaryAxis> kept;                // one step, one table row
-  std::vector<RotaryAxis> summed;              // one step, one more row under the same table row
-  std::int64_t table_rows = 1;                 // steps of the kept axes
-  std::int64_t rows_per_table_row = 1;         // steps of the summed axes
+  std::vector<RotaryAxis> kept;                                    // one step, one table row
+  std::vector<RotaryAxis> summed;                                  // one step, one more row under the same table row
+  std::int64_t table_rows = 1;                                     // steps of the kept axes
+  std::int64_t rows_per_table_row = 1;                             // steps of the summed axes
   std::array<PassedChannels, 2> passed;
-  std::int64_t table_rows_per_row = 1;         // 2 in quarter mode: passed channels are copied with the first
+  std::int64_t table_rows_per_row = 1;  // 2 in quarter mode: passed channels are copied with the first
 
-  SumTree tree;                                // counts terms; per-pair tables have two terms a row
+  SumTree tree;  // counts terms; per-pair tables have two terms a row
   std::int64_t rows_per_run = SumTree::kRunTerms;
-  std::int64_t chunks = 1;                     // the tree's; without sums, enough of them to share the work
+  std::int64_t chunks = 1;  // the tree's; without sums, enough of them to share the work
   std::int64_t chunk_rows = 1;
 
   std::int64_t segment_pairs = 0;
   std::int64_t segments = 1;
-  std::int64_t tile_rows = 1;                  // table rows of a block
+  bool is_near = false;         // rows under one table row lie closer than those under its neighbour
+  std::int64_t panel_rows = 1;  // table rows prepared together: near ones one by one
+  std::int64_t tile_rows = 1;   // table rows of a block, a multiple of panel_rows
   std::int64_t tiles = 1;
   std::int64_t visit_rows = 1;
-  std::int64_t grain = 1;                      // blocks a thread takes at a time
   int num_threads = 1;
-  bool large_output = false;                   // larger than the last-level cache: stores that pass it by
+  bool large_output = false;  // larger than the last-level cache: stores that pass it by
 
-  std::size_t partials_bytes = 0;              // chunk totals, f64
-  std::size_t row_buffer_bytes = 0;            // a thread's; interleave-half in place, rows too long for the stack
+  std::size_t partials_bytes = 0;    // chunk totals, f64
+  std::size_t row_buffer_bytes = 0;  // a thread's; interleave-half in place, rows too long for the stack
 
   const RotaryKernels* kernels = nullptr;
 
-  bool is_near() const;                        // rows under one table row lie closer than rows under neighbours
   std::size_t workspace_bytes() const;
 };
 

@@ -48,8 +48,8 @@ Status ValidateTypes(const RotaryCall& call) {
   const bool narrow = type == DType::kF16 || type == DType::kBF16;
   if (table != type && !(narrow && table == DType::kF32)) {
     return Refuse(call, StatusCode::kInvalidType,
-                  std::string("cos has type ") + Name(table) + "; it must be " + NameOf(call, kIn) + "'s, " + Name(type) +
-                      (narrow ? ", or f32" : ""));
+                  std::string("cos has type ") + Name(table) + "; it must be " + NameOf(call, kIn) + "'s, " +
+                      Name(type) + (narrow ? ", or f32" : ""));
   }
   for (const int operand : {kSin, kDcos, kDsin}) {
     if (Status status = must_equal(operand, kCos); !status.ok()) return status;
@@ -147,8 +147,9 @@ bool SameShape(const ConstTensorView& a, const ConstTensorView& b) {
 
 Status ValidateSameShape(const RotaryCall& call, int operand, int model) {
   if (!call.given[operand] || SameShape(call.views[operand], call.views[model])) return Status();
-  return Refuse(call, StatusCode::kInvalidShape,
-                Has(call, operand) + "; it must be " + NameOf(call, model) + "'s, " + ToString(call.views[model].shape));
+  return Refuse(
+      call, StatusCode::kInvalidShape,
+      Has(call, operand) + "; it must be " + NameOf(call, model) + "'s, " + ToString(call.views[model].shape));
 }
 
 Status ValidateTableShape(const RotaryCall& call) {
@@ -162,10 +163,10 @@ Status ValidateTableShape(const RotaryCall& call) {
   if (table.back() != width) {
     return Refuse(call, StatusCode::kInvalidShape,
                   Has(call, kCos) + "; its last extent must be " +
-                      (call.options.per_pair_tables      ? "half the rotary dimension (per_pair_tables), "
-                       : call.options.rotary_dim         ? "rotary_dim, "
-                       : call.forward                    ? "x's, "
-                                                         : "dy's, ") +
+                      (call.options.per_pair_tables ? "half the rotary dimension (per_pair_tables), "
+                       : call.options.rotary_dim    ? "rotary_dim, "
+                       : call.forward               ? "x's, "
+                                                    : "dy's, ") +
                       std::to_string(width));
   }
   for (std::size_t axis = 0; axis + 1 < in.size(); ++axis) {

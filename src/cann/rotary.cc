@@ -1,0 +1,227 @@
+// The rotary operators of the C interface: first phases check, plan and register; second phases run.
+#include "gyrograd/rotary.h"
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aclnnop/aclnn_rotary_position_embedding.h"
+#include "aclnnop/aclnn_rotary_position_embedding_grad.h"
+#include "cann/executor.h"
+#include "cann/guard.h"
+#include "cann/profiles.h"
+#include "cann/tensor.h"
+
+namespace gyrograd::cann {
+namespace {
+
+Outcome CheckPhaseOneOutputs(const std::uint64_t* workspace_size, aclOpExecutor* const* executor) {
+  if (workspace_size == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "workspaceSize is null"};
+  if (executor == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "executor is null"};
+  return {};
+}
+
+// GYROGRAD_PROFILE, read anew at each first phase.
+Outcome ReadProfile(Profile* profile) {
+  const char* text = std::getenv("GYROGRAD_PROFILE");
+  const std::optional<Profile> parsed = text == nullptr ? Profile::kNative : ParseProfile(text);
+  if (!parsed) {
+    return {ACLNN_ERR_PARAM_INVALID,
+            "GYROGRAD_PROFILE is '" + std::string(text) + "'; it must be native, atlas-a2, atlas-a3 or ascend-950"};
+  }
+  *profile = *parsed;
+  return {};
+}
+
+Outcome CheckMode(std::int64_t mode) {
+  if (mode >= 0 && mode <= 3) return {};
+  return {
+      ACLNN_ERR_INNER_TILING_ERROR,
+      "mode is " + std::to_string(mode) + "; it must be 0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)"};
+}
+
+// The rules on the leading tensor's shape that this interface adds to the C++ one's.
+Outcome CheckLeadingShape(const Argument& argument) {
+  const std::vector<std::int64_t>& shape = argument.tensor->view_shape;
+  if (shape.size() != 3 && shape.size() != 4) {
+    return {ACLNN_ERR_INNER_TILING_ERROR,
+            std::string(argument.name) + " has rank " + std::to_string(shape.size()) + "; it must be 3 or 4"};
+  }
+  if (shape.back() == 0) {
+    return {ACLNN_ERR_INNER_TILING_ERROR, std::string(argument.name) + "'s last extent is 0; it must be positive"};
+  }
+  return {};
+}
+
+// Everything before the plan. `arguments` are the tensors that take part, the leading one first.
+Outcome CheckArguments(Arguments arguments, std::int64_t mode, Profile* profile) {
+  Outcome outcome = CheckData(arguments);
+  if (outcome.ok()) outcome = CheckTypes(arguments);
+  if (outcome.ok()) outcome = ReadProfile(profile);
+  if (outcome.ok()) outcome = CheckMode(mode);
+  if (outcome.ok()) outcome = CheckLeadingShape(arguments.front());
+  if (outcome.ok()) outcome = CheckStorage(arguments);
+  return outcome;
+}
+
+Outcome CheckProfile(Profile profile, const RotaryProblem& problem) {
+  if (profile == Profile::kNative) return {};
+  const ProfileVerdict verdict = ExplainRotary(problem, profile);
+  if (verdict.accepted) return {};
+  return {ACLNN_ERR_INNER_TILING_ERROR, "product profile " + verdict.product + ": " + verdict.rule};
+}
+
+RotaryProblem ProblemOf(const aclTensor& leading, const aclTensor& cos, std::int64_t mode) {
+  RotaryProblem problem;
+  problem.x = leading.view_shape;
+  problem.cos = cos.view_shape;
+  problem.mode = mode;
+  problem.dtype = DTypeOf(leading);
+  return problem;
+}
+
+// Plan, profile, addresses: in the order of precedence, shapes before addresses.
+template <class Plan, class Args>
+Outcome MakePlan(const Args& args, Status (*validate)(const Args&), Profile profile, const RotaryProblem& problem,
+                 Plan* plan) {
+  Outcome outcome = ToOutcome(Plan::Create(args, plan));
+  if (outcome.ok()) outcome = CheckProfile(profile, problem);
+  if (outcome.ok()) outcome = ToOutcome(validate(args));
+  return outcome;
+}
+
+struct GradTensors {
+  const aclTensor* dy;
+  const aclTensor* cos;
+  const aclTensor* sin;
+  const aclTensor* x;
+  const aclTensor* dx;
+  const aclTensor* dcos;
+  const aclTensor* dsin;
+
+  bool wants_tables() const { return x != nullptr; }
+};
+
+std::vector<Argument> UsedTensors(const GradTensors& t) {
+  std::vector<Argument> used = {{"dy", t.dy}, {"cos", t.cos}, {"sin", t.sin}};
+  if (t.wants_tables()) used.push_back({"xOptional", t.x});
+  used.push_back({"dxOut", t.dx});
+  if (t.wants_tables()) used.insert(used.end(), {{"dcosOut", t.dcos}, {"dsinOut", t.dsin}});
+  return used;
+}
+
+RotaryBackwardArgs GradArgs(const GradTensors& t, std::int64_t mode) {
+  RotaryBackwardArgs args;
+  args.dy = ConstViewOf(*t.dy);
+  args.cos = ConstViewOf(*t.cos);
+  args.sin = ConstViewOf(*t.sin);
+  args.dx = ViewOf(*t.dx);
+  if (t.wants_tables()) {
+    args.x = ConstViewOf(*t.x);
+    args.dcos = ViewOf(*t.dcos);
+    args.dsin = ViewOf(*t.dsin);
+  }
+  args.options.mode = static_cast<RotaryMode>(mode);
+  return args;
+}
+
+Executor GradExecutor(const GradTensors& t, const RotaryBackwardPlan& plan) {
+  Executor executor;
+  executor.op = Operator::kRotaryPositionEmbeddingGrad;
+  executor.workspace_size = plan.workspace_size();
+  executor.run = std::make_shared<const RunFunction>([plan](Addresses a, void* workspace, std::size_t size) {
+    return plan.Run({.dy = a[0], .cos = a[1], .sin = a[2], .x = a[3], .dx = a[4], .dcos = a[5], .dsin = a[6]},
+                    workspace, size);
+  });
+  for (const aclTensor* input : {t.dy, t.cos, t.sin, t.x}) executor.AddInput(input);
+  executor.AddOutput(t.dx);
+  for (const aclTensor* table : {t.dcos, t.dsin}) t.wants_tables() ? executor.AddOutput(table) : executor.AddUnused();
+  return executor;
+}
+
+Outcome PlanGrad(const GradTensors& t, std::int64_t mode, std::uint64_t* workspace_size, aclOpExecutor** handle) {
+  const Argument required[] = {{"dy", t.dy},    {"cos", t.cos},      {"sin", t.sin},
+                               {"dxOut", t.dx}, {"dcosOut", t.dcos}, {"dsinOut", t.dsin}};
+  Outcome outcome = CheckNotNull(required);
+  if (outcome.ok()) outcome = CheckPhaseOneOutputs(workspace_size, handle);
+  if (!outcome.ok()) return outcome;
+  Profile profile = Profile::kNative;
+  if (outcome = CheckArguments(UsedTensors(t), mode, &profile); !outcome.ok()) return outcome;
+  RotaryProblem problem = ProblemOf(*t.dy, *t.cos, mode);
+  problem.backward = true;
+  problem.table_gradients = t.wants_tables();
+  RotaryBackwardPlan plan;
+  outcome = MakePlan(GradArgs(t, mode), ValidateRotaryBackward, profile, problem, &plan);
+  if (!outcome.ok()) return outcome;
+  *handle = Register(GradExecutor(t, plan));
+  *workspace_size = plan.workspace_size();
+  return {};
+}
+
+Executor ForwardExecutor(const aclTensor* x, const aclTensor* cos, const aclTensor* sin, const aclTensor* out,
+                         const RotaryPlan& plan) {
+  Executor executor;
+  executor.op = Operator::kRotaryPositionEmbedding;
+  executor.workspace_size = plan.workspace_size();
+  executor.run = std::make_shared<const RunFunction>([plan](Addresses a, void* workspace, std::size_t size) {
+    return plan.Run({.x = a[0], .cos = a[1], .sin = a[2], .y = a[3]}, workspace, size);
+  });
+  for (const aclTensor* input : {x, cos, sin}) executor.AddInput(input);
+  executor.AddOutput(out);
+  return executor;
+}
+
+Outcome PlanForward(const aclTensor* x, const aclTensor* cos, const aclTensor* sin, std::int64_t mode,
+                    const aclTensor* out, std::uint64_t* workspace_size, aclOpExecutor** handle) {
+  const Argument arguments[] = {{"x", x}, {"cos", cos}, {"sin", sin}, {"out", out}};
+  Outcome outcome = CheckNotNull(arguments);
+  if (outcome.ok()) outcome = CheckPhaseOneOutputs(workspace_size, handle);
+  Profile profile = Profile::kNative;
+  if (outcome.ok()) outcome = CheckArguments(arguments, mode, &profile);
+  if (!outcome.ok()) return outcome;
+  RotaryArgs args{.x = ConstViewOf(*x), .cos = ConstViewOf(*cos), .sin = ConstViewOf(*sin), .y = ViewOf(*out)};
+  args.options.mode = static_cast<RotaryMode>(mode);
+  RotaryPlan plan;
+  outcome = MakePlan(args, ValidateRotary, profile, ProblemOf(*x, *cos, mode), &plan);
+  if (!outcome.ok()) return outcome;
+  *handle = Register(ForwardExecutor(x, cos, sin, out, plan));
+  *workspace_size = plan.workspace_size();
+  return {};
+}
+
+}  // namespace
+}  // namespace gyrograd::cann
+
+using namespace gyrograd::cann;  // NOLINT: this file defines the C interface over them
+
+extern "C" {
+
+aclnnStatus aclnnRotaryPositionEmbeddingGradGetWorkspaceSize(const aclTensor* dy, const aclTensor* cos,
+                                                             const aclTensor* sin, const aclTensor* xOptional,
+                                                             int64_t mode, const aclTensor* dxOut,
+                                                             const aclTensor* dcosOut, const aclTensor* dsinOut,
+                                                             uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return Guard(__func__, kAclnnCodes, [&] {
+    return PlanGrad({dy, cos, sin, xOptional, dxOut, dcosOut, dsinOut}, mode, workspaceSize, executor);
+  });
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream) {
+  return RunSecondPhase(__func__, Operator::kRotaryPositionEmbeddingGrad, workspace, workspaceSize, executor);
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, const aclTensor* cos, const aclTensor* sin,
+                                                         int64_t mode, aclTensor* out, uint64_t* workspaceSize,
+                                                         aclOpExecutor** executor) {
+  return Guard(__func__, kAclnnCodes, [&] { return PlanForward(x, cos, sin, mode, out, workspaceSize, executor); });
+}
+
+aclnnStatus aclnnRotaryPositionEmbedding(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                         aclrtStream) {
+  return RunSecondPhase(__func__, Operator::kRotaryPositionEmbedding, workspace, workspaceSize, executor);
+}
+
+}  // extern "C"

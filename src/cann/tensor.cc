@@ -1,0 +1,179 @@
+// Rules on the tensors of an operator's argument list, and views of them.
+#include "cann/tensor.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace gyrograd::cann {
+namespace {
+
+using Extents = std::span<const std::int64_t>;
+
+std::string ToString(Extents values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  return text + "]";
+}
+
+bool IsPlain(aclFormat format) {
+  switch (format) {
+    case ACL_FORMAT_UNDEFINED:
+    case ACL_FORMAT_NCHW:
+    case ACL_FORMAT_NHWC:
+    case ACL_FORMAT_ND:
+    case ACL_FORMAT_NDHWC:
+    case ACL_FORMAT_NCDHW:
+    case ACL_FORMAT_NC:
+    case ACL_FORMAT_NCL: return true;
+    default: return false;
+  }
+}
+
+std::optional<DType> ToDType(aclDataType type) {
+  switch (type) {
+    case ACL_FLOAT: return DType::kF32;
+    case ACL_FLOAT16: return DType::kF16;
+    case ACL_BF16: return DType::kBF16;
+    default: return std::nullopt;
+  }
+}
+
+// False where an intermediate value overflows.
+bool AddProduct(std::int64_t a, std::int64_t b, std::int64_t* sum) {
+  std::int64_t product = 0;
+  return !__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(*sum, product, sum);
+}
+
+// Nothing where an extent is negative or the product overflows.
+std::optional<std::int64_t> ElementCount(Extents shape) {
+  if (std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 0; })) return std::nullopt;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) {
+    if (__builtin_mul_overflow(count, extent, &count)) return std::nullopt;
+  }
+  return count;
+}
+
+struct Range {
+  std::int64_t first;
+  std::int64_t last;
+};
+
+bool FitsBytes(std::int64_t count, const aclTensor& tensor) {
+  return count <= std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(SizeOf(DTypeOf(tensor)));
+}
+
+// The storage elements that a view with elements spans; nothing where that overflows.
+std::optional<Range> ElementsOf(const aclTensor& tensor) {
+  Range range{tensor.offset, tensor.offset};
+  for (std::size_t i = 0; i < tensor.view_shape.size(); ++i) {
+    const std::int64_t stride = tensor.view_strides[i];
+    if (!AddProduct(tensor.view_shape[i] - 1, stride, stride < 0 ? &range.first : &range.last)) return std::nullopt;
+  }
+  return range;
+}
+
+Outcome ShapeError(std::string message) { return {ACLNN_ERR_INNER_TILING_ERROR, std::move(message)}; }
+
+Outcome CheckOneStorage(const Argument& argument) {
+  const aclTensor& tensor = *argument.tensor;
+  const std::string name = argument.name;
+  const std::optional<std::int64_t> count = ElementCount(tensor.view_shape);
+  if (!count) {
+    return ShapeError(name + " has shape " + ToString(tensor.view_shape) +
+                      "; extents must not be negative and their product must fit 64 bits");
+  }
+  const std::optional<std::int64_t> stored = ElementCount(tensor.storage_shape);
+  if (!stored || !FitsBytes(*stored, tensor)) {
+    return ShapeError(name + " has storage shape " + ToString(tensor.storage_shape) +
+                      "; extents must not be negative and their bytes must fit 64 bits");
+  }
+  if (*count == 0) return {};
+  const std::optional<Range> range = ElementsOf(tensor);
+  if (!range || range->first < 0 || range->last >= *stored) {
+    return ShapeError(name + " is a view of shape " + ToString(tensor.view_shape) + ", strides " +
+                      ToString(tensor.view_strides) + " and offset " + std::to_string(tensor.offset) +
+                      "; it must lie in its storage of " + std::to_string(*stored) + " elements");
+  }
+  return {};
+}
+
+}  // namespace
+
+Outcome CheckNotNull(Arguments arguments) {
+  for (const Argument& argument : arguments) {
+    if (argument.tensor == nullptr) {
+      return {ACLNN_ERR_PARAM_NULLPTR, std::string(argument.name) + " is null; it is required"};
+    }
+  }
+  return {};
+}
+
+Outcome CheckData(Arguments arguments) {
+  for (const Argument& argument : arguments) {
+    if (argument.tensor->storage == nullptr && !IsEmpty(*argument.tensor)) {
+      return {ACLNN_ERR_PARAM_NULLPTR, std::string(argument.name) + " has shape " +
+                                           ToString(argument.tensor->view_shape) +
+                                           " and no data; only a tensor without elements may have none"};
+    }
+  }
+  return {};
+}
+
+Outcome CheckTypes(Arguments arguments) {
+  for (const Argument& argument : arguments) {
+    if (!IsPlain(argument.tensor->format)) {
+      return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has format " +
+                                           std::to_string(argument.tensor->format) +
+                                           "; it must be ND, NCHW, NHWC, NCL, NCDHW, NDHWC, NC or UNDEFINED"};
+    }
+  }
+  const Argument& first = arguments.front();
+  if (!ToDType(first.tensor->data_type)) {
+    return {ACLNN_ERR_PARAM_INVALID, std::string(first.name) + " has data type " +
+                                         std::to_string(first.tensor->data_type) +
+                                         "; it must be ACL_FLOAT (0), ACL_FLOAT16 (1) or ACL_BF16 (27)"};
+  }
+  for (const Argument& argument : arguments) {
+    if (argument.tensor->data_type != first.tensor->data_type) {
+      return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has data type " +
+                                           std::to_string(argument.tensor->data_type) + "; it must be that of " +
+                                           first.name + ", " + std::to_string(first.tensor->data_type)};
+    }
+  }
+  return {};
+}
+
+Outcome CheckStorage(Arguments arguments) {
+  for (const Argument& argument : arguments) {
+    if (Outcome outcome = CheckOneStorage(argument); !outcome.ok()) return outcome;
+  }
+  return {};
+}
+
+bool IsEmpty(const aclTensor& tensor) { return std::ranges::find(tensor.view_shape, 0) != tensor.view_shape.end(); }
+
+DType DTypeOf(const aclTensor& tensor) { return *ToDType(tensor.data_type); }
+
+std::int64_t OffsetInBytes(const aclTensor& tensor) {
+  if (IsEmpty(tensor)) return 0;
+  return tensor.offset * static_cast<std::int64_t>(SizeOf(DTypeOf(tensor)));
+}
+
+void* AddressIn(void* storage, std::int64_t offset_in_bytes) {
+  return storage == nullptr ? nullptr : static_cast<char*>(storage) + offset_in_bytes;
+}
+
+TensorView ViewOf(const aclTensor& tensor) {
+  return {AddressIn(tensor.storage, OffsetInBytes(tensor)), DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
+}
+
+ConstTensorView ConstViewOf(const aclTensor& tensor) {
+  const TensorView view = ViewOf(tensor);
+  return {view.data, view.dtype, view.shape, view.strides};
+}
+
+}  // namespace gyrograd::cann

@@ -1,0 +1,57 @@
+// What an aclTensor holds, and what a list of operator arguments must satisfy before the C++ interface sees it.
+#ifndef GYROGRAD_CANN_TENSOR_H_
+#define GYROGRAD_CANN_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aclnn/acl_meta.h"
+#include "cann/guard.h"
+#include "gyrograd/tensor_view.h"
+
+struct aclTensor {
+  std::vector<std::int64_t> view_shape;
+  std::vector<std::int64_t> view_strides;
+  std::int64_t offset;
+  std::vector<std::int64_t> storage_shape;
+  aclDataType data_type;
+  aclFormat format;
+  void* storage;
+};
+
+namespace gyrograd::cann {
+
+struct Argument {
+  const char* name;
+  const aclTensor* tensor;
+};
+using Arguments = std::span<const Argument>;
+
+// Rules, each the first failure in argument order. Null: handles. Data: a tensor with elements has storage.
+Outcome CheckNotNull(Arguments arguments);
+Outcome CheckData(Arguments arguments);
+// Formats that mean "as the shape says", and one type for all: ACL_FLOAT, ACL_FLOAT16 or ACL_BF16.
+Outcome CheckTypes(Arguments arguments);
+// No negative extent; the view's elements lie in its storage.
+Outcome CheckStorage(Arguments arguments);
+
+bool IsEmpty(const aclTensor& tensor);
+
+// Of a tensor that passed CheckTypes.
+DType DTypeOf(const aclTensor& tensor);
+
+// Bytes from the storage's begin to element (0, ..., 0), for a tensor that passed all the checks.
+std::int64_t OffsetInBytes(const aclTensor& tensor);
+
+// Where element (0, ..., 0) lies when the storage begins at `storage`; null for a null storage.
+void* AddressIn(void* storage, std::int64_t offset_in_bytes);
+
+// A view of a tensor that passed all the checks; it refers to the tensor's arrays.
+TensorView ViewOf(const aclTensor& tensor);
+ConstTensorView ConstViewOf(const aclTensor& tensor);
+
+}  // namespace gyrograd::cann
+
+#endif  // GYROGRAD_CANN_TENSOR_H_

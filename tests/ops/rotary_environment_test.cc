@@ -1,0 +1,169 @@
+// The caller's floating-point environment neither changes the results nor is changed; a forked child computes.
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cfenv>
+#include <functional>
+#include <vector>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "tests/support/problem.h"
+
+namespace gyrograd::testing {
+namespace {
+
+// Values that rounding modes and flushed denormals would change.
+BackwardTensors DelicateTensors(Types types, int threads) {
+  Problem problem = MakeProblem(RotaryMode::kHalf, types, {2, 100, 4, 64}, {1, 100, 1});
+  problem.execution.num_threads = threads;
+  BackwardTensors tensors(problem);
+  const double scale = types.activations == DType::kF64 ? 1e-160 : types.activations == DType::kF16 ? 1e-4 : 1e-20;
+  for (Tensor* tensor : {&tensors.dy, &tensors.x, &tensors.cos, &tensors.sin}) {
+    const std::vector<double> values = tensor->Values();
+    tensor->Fill([&](std::int64_t i) { return values[static_cast<std::size_t>(i)] * (i % 3 == 0 ? scale : 1); });
+  }
+  return tensors;
+}
+
+// Calls the library between `enter` and `leave`, and compares with what the default environment gave.
+void RunUnder(const std::function<void()>& enter, const std::function<void()>& leave, Types types, int threads) {
+  const BackwardTensors tensors = DelicateTensors(types, threads);
+  const RotaryBackwardArgs args = tensors.Args();
+  ASSERT_TRUE(Ok(RotaryBackward(args)));
+  ASSERT_TRUE(tensors.Check());
+  const std::vector<std::uint64_t> want = tensors.ResultBits();
+  for (const Tensor* tensor : {&tensors.dx, &tensors.dcos, &tensors.dsin}) tensor->Clear();
+  enter();
+  const Status status = RotaryBackward(args);
+  leave();
+  ASSERT_TRUE(Ok(status));
+  EXPECT_TRUE(tensors.ResultBits() == want);
+}
+
+class RotaryEnvironment : public ::testing::TestWithParam<Types> {};
+
+TEST_P(RotaryEnvironment, RoundingModes) {
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    for (const int threads : {1, 3}) {
+      int after = -1;
+      RunUnder([mode] { std::fesetround(mode); },
+               [&after] {
+                 after = std::fegetround();
+                 std::fesetround(FE_TONEAREST);
+               },
+               GetParam(), threads);
+      EXPECT_EQ(after, mode);
+    }
+  }
+}
+
+TEST_P(RotaryEnvironment, ExceptionFlags) {
+  for (const int flags : {0, FE_INEXACT | FE_UNDERFLOW, FE_ALL_EXCEPT}) {
+    int after = -1;
+    RunUnder(
+        [flags] {
+          std::feclearexcept(FE_ALL_EXCEPT);
+          std::feraiseexcept(flags);
+        },
+        [&after] {
+          after = std::fetestexcept(FE_ALL_EXCEPT);
+          std::feclearexcept(FE_ALL_EXCEPT);
+        },
+        GetParam(), 2);
+    EXPECT_EQ(after & ~flags, 0);
+    EXPECT_EQ(after & flags, flags);
+  }
+}
+
+#if defined(__SSE__)
+
+// The control and status word as a whole: flushing, rounding, flags, unmasked traps.
+constexpr unsigned kWords[] = {
+    0x1f80 | 0x8000,           // flush to zero
+    0x1f80 | 0x0040,           // denormals are zero
+    0x1f80 | 0x8040,           // both
+    0x1f80 | 0x6000,           // towards zero
+    0x1f80 | 0x003f,           // all flags set
+    0x0000,                    // every trap unmasked
+    0x8040 | 0x2000 | 0x0020,  // all at once, with one flag
+};
+
+TEST_P(RotaryEnvironment, ControlWordOfTheCaller) {
+  for (const unsigned word : kWords) {
+    for (const int threads : {1, 3}) {
+      unsigned after = 0;
+      RunUnder([word] { _mm_setcsr(word); },
+               [&after] {
+                 after = _mm_getcsr();
+                 _mm_setcsr(0x1f80);
+               },
+               GetParam(), threads);
+      EXPECT_EQ(after, word);
+    }
+  }
+}
+
+TEST_P(RotaryEnvironment, ControlWordsOfTheOtherThreads) {
+  constexpr int kThreads = 3;
+  for (const unsigned word : kWords) {
+    std::vector<unsigned> after(kThreads);
+    RunUnder(
+        [word] {
+#pragma omp parallel num_threads(kThreads)
+          _mm_setcsr(word);
+        },
+        [&after] {
+#pragma omp parallel num_threads(kThreads)
+          {
+            after[static_cast<std::size_t>(omp_get_thread_num())] = _mm_getcsr();
+            _mm_setcsr(0x1f80);
+          }
+        },
+        GetParam(), kThreads);
+    EXPECT_EQ(after, std::vector<unsigned>(kThreads, word));
+  }
+}
+
+#endif
+
+INSTANTIATE_TEST_SUITE_P(All, RotaryEnvironment, ::testing::ValuesIn(kAllTypes), [](const auto& param_info) {
+  return std::string(Name(param_info.param.activations)) + "_" + Name(param_info.param.tables);
+});
+
+// What the child did, as its exit code.
+enum ChildCode : int { kSame = 0, kFailed = 3, kDifferent = 4 };
+
+int ChildCodeOf(const BackwardTensors& tensors, const std::vector<std::uint64_t>& want) {
+  if (!RotaryBackward(tensors.Args()).ok()) return kFailed;
+  return tensors.ResultBits() == want ? kSame : kDifferent;
+}
+
+// The child of a process whose thread pool is running has no such threads.
+TEST(RotaryFork, AChildComputes) {
+  Problem problem = MakeProblem(RotaryMode::kHalf, {}, {4, 512, 8, 64}, {1, 512, 1});
+  problem.execution.num_threads = 2;
+  const BackwardTensors parent(problem), child(problem);
+  ASSERT_TRUE(Ok(RotaryBackward(parent.Args())));
+  const std::vector<std::uint64_t> want = parent.ResultBits();
+  const pid_t pid = fork();
+  ASSERT_NE(pid, -1);
+  if (pid == 0) {
+    alarm(60);
+    _exit(ChildCodeOf(child, want));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status)) << "the child was ended by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), kSame);
+  // The parent goes on with all its threads.
+  ASSERT_TRUE(Ok(RotaryBackward(parent.Args())));
+  EXPECT_EQ(parent.ResultBits(), want);
+}
+
+}  // namespace
+}  // namespace gyrograd::testing

@@ -1,0 +1,201 @@
+// The product profiles: every rule at its boundary.
+#include "cann/profiles.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gyrograd::cann {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr Profile kA2 = Profile::kAtlasA2;
+constexpr Profile kA3 = Profile::kAtlasA3;
+constexpr Profile k950 = Profile::kAscend950;
+
+struct Case {
+  const char* what;
+  Profile profile;
+  RotaryProblem problem;
+  const char* refused = nullptr;  // a part of the rule; null where accepted
+  const char* reading = nullptr;  // where accepted
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.what; }
+
+RotaryProblem Backward(Shape x, Shape cos, int mode = 0, bool tables = false, DType dtype = DType::kF32) {
+  return {std::move(x), std::move(cos), mode, dtype, true, tables};
+}
+
+RotaryProblem Forward(Shape x, Shape cos, DType dtype = DType::kF32, int mode = 0) {
+  return {std::move(x), std::move(cos), mode, dtype, false, false};
+}
+
+const Case kCases[] = {
+    // Modes.
+    {"a2_half", kA2, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 0)},
+    {"a2_interleave", kA2, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 1)},
+    {"a2_quarter", kA2, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 2), "mode is 2"},
+    {"a3_interleave_half", kA3, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 3), "mode is 3"},
+    {"950_quarter", k950, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 2)},
+    {"950_interleave_half", k950, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 3)},
+    {"950_mode_4", k950, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 4), "mode is 4"},
+    // D.
+    {"a2_894", kA2, Backward({2, 3, 4, 894}, {1, 1, 4, 894})},
+    {"a2_896", kA2, Backward({2, 3, 4, 896}, {1, 1, 4, 896}), "D is 896; it must be below 896"},
+    {"a2_interleave_896", kA2, Backward({2, 3, 4, 896}, {1, 1, 4, 896}, 1), "D is 896"},
+    {"950_1024", k950, Backward({2, 3, 4, 1024}, {1, 1, 4, 1024})},
+    {"950_1026", k950, Backward({2, 3, 4, 1026}, {1, 1, 4, 1026}), "D is 1026; it must be at most 1024"},
+    {"a2_odd", kA2, Backward({2, 3, 4, 7}, {1, 1, 4, 7}), "D is 7; it must divide by 2"},
+    {"950_quarter_6", k950, Backward({2, 3, 4, 6}, {1, 1, 4, 6}, 2), "D is 6; it must divide by 4"},
+    {"950_half_6", k950, Backward({2, 3, 4, 6}, {1, 1, 4, 6})},
+    {"a2_zero", kA2, Backward({2, 3, 4, 0}, {1, 1, 4, 0}), "D is 0"},
+    // Types and ranks.
+    {"a2_f64", kA2, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 0, false, DType::kF64), "f64"},
+    {"950_f64", k950, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 0, false, DType::kF64), "f64"},
+    {"950_bf16", k950, Backward({2, 3, 4, 8}, {1, 1, 4, 8}, 0, false, DType::kBF16)},
+    {"a2_rank_2", kA2, Backward({4, 8}, {4, 8}), "rank 2"},
+    {"950_rank_5", k950, Backward({1, 2, 3, 4, 8}, {1, 1, 1, 4, 8}), "rank 5"},
+    {"native_rank_5", Profile::kNative, Backward({1, 2, 3, 4, 8}, {1, 1, 1, 4, 8})},
+    {"native_f64", Profile::kNative, Backward({4098}, {4098}, 0, true, DType::kF64)},
+    {"native_narrow", Profile::kNative, Backward({2, 8}, {2, 4}), "last extent must equal dy's, 8"},
+    {"native_other_extent", Profile::kNative, Backward({4, 8}, {2, 8}), "extents must be 1 or dy's"},
+    {"native_other_rank", Profile::kNative, Forward({4, 8}, {8}), "must have x's rank, 2"},
+    // Half mode's tables, one layout at a time; extents chosen so that no other reading fits.
+    {"a2_bnsd_11sd", kA2, Backward({2, 5, 7, 8}, {1, 1, 7, 8}), nullptr, "BNSD, 11SD"},
+    {"a2_bnsd_b1sd", kA2, Backward({6, 5, 7, 8}, {6, 1, 7, 8}), nullptr, "BNSD, B1SD"},
+    {"a2_bnsd_bnsd", kA2, Backward({9, 5, 7, 8}, {9, 5, 7, 8}), nullptr, "BNSD, BNSD"},
+    {"a2_bsnd_1s1d", kA2, Backward({2, 7, 5, 8}, {1, 7, 1, 8}), nullptr, "BSND, 1S1D"},
+    {"a2_bsnd_bs1d", kA2, Backward({6, 7, 5, 8}, {6, 7, 1, 8}), nullptr, "BSND, BS1D"},
+    {"a2_sbnd_s11d", kA2, Backward({7, 2, 5, 8}, {7, 1, 1, 8}), nullptr, "SBND, S11D"},
+    {"a2_sbnd_sb1d", kA2, Backward({9, 7, 5, 8}, {9, 7, 1, 8}), nullptr, "SBND, SB1D"},
+    {"a2_sbnd_sb1d_b_is_s", kA2, Backward({7, 7, 5, 8}, {7, 7, 1, 8}), nullptr, "SBND, SB1D"},
+    {"a2_b_below_s", kA2, Backward({7, 5, 7, 8}, {7, 1, 7, 8}), "need B < S"},
+    {"a2_b_below_s_one_head", kA2, Backward({7, 1, 7, 8}, {7, 1, 7, 8}), nullptr, "BNSD, BNSD"},
+    {"a2_1111", kA2, Backward({2, 5, 7, 8}, {1, 1, 1, 8}), "none of 11SD, B1SD, BNSD"},
+    {"a2_1n1d", kA2, Backward({1200, 5, 7, 8}, {1, 5, 7, 8}), "none of 1S1D, BS1D, BSND"},
+    {"a2_tnd_t1d", kA2, Backward({7, 5, 8}, {7, 1, 8}), nullptr, "TND, T1D"},
+    {"a2_tnd_tnd", kA2, Backward({7, 5, 8}, {7, 5, 8}), nullptr, "TND, TND"},
+    {"a2_tnd_11d", kA2, Backward({7, 5, 8}, {1, 1, 8}), "none of T1D, TND"},
+    // Interleave mode's tables.
+    {"a2_interleave_11sd", kA2, Backward({2, 5, 7, 8}, {1, 1, 7, 8}, 1), nullptr, "BNSD, 11SD"},
+    {"a2_interleave_1s1d", kA2, Backward({2, 7, 5, 8}, {1, 7, 1, 8}, 1), nullptr, "BSND, 1S1D"},
+    {"a2_interleave_s11d", kA2, Backward({7, 2, 5, 8}, {7, 1, 1, 8}, 1), nullptr, "SBND, S11D"},
+    {"a2_interleave_b1sd", kA2, Backward({6, 5, 7, 8}, {6, 1, 7, 8}, 1), "none of 11SD"},
+    {"a2_interleave_bnsd", kA2, Backward({2, 5, 7, 8}, {2, 5, 7, 8}, 1), "none of"},
+    {"a2_interleave_t1d", kA2, Backward({7, 5, 8}, {7, 1, 8}, 1), nullptr, "TND, T1D"},
+    {"a2_interleave_tnd", kA2, Backward({7, 5, 8}, {7, 5, 8}, 1), "none of T1D"},
+    // 950's tables.
+    {"950_1111", k950, Backward({2, 5, 7, 8}, {1, 1, 1, 8})},
+    {"950_1n1d", k950, Backward({2, 5, 7, 8}, {1, 5, 1, 8}, 1)},
+    {"950_tnd_t1d", k950, Backward({7, 5, 8}, {7, 1, 8}, 1), nullptr, "TND, T1D"},
+    {"950_tnd_tnd", k950, Backward({7, 5, 8}, {7, 5, 8}), nullptr, "TND, TND"},
+    {"950_tnd_11d", k950, Backward({7, 5, 8}, {1, 1, 8}), "none of T1D, TND"},
+    {"950_tnd_1nd", k950, Backward({7, 5, 8}, {1, 5, 8}), "none of T1D, TND"},
+    // Half mode's sizes. Tables SB1D and the like force one reading.
+    {"a2_b_999", kA2, Backward({2000, 999, 1, 8}, {2000, 1, 1, 8}), nullptr, "SBND, S11D"},
+    {"a2_b_1000", kA2, Backward({2000, 1000, 1, 8}, {2000, 1, 1, 8}), "B is 1000; it must be below 1000"},
+    {"a2_n_999", kA2, Backward({2000, 1, 999, 8}, {2000, 1, 1, 8}), nullptr, "SBND, S11D"},
+    {"a2_n_1000", kA2, Backward({2000, 1, 1000, 8}, {2000, 1, 1, 8}), "N is 1000; it must be below 1000"},
+    {"a2_tnd_n_999", kA2, Backward({5, 999, 8}, {5, 1, 8})},
+    {"a2_tnd_n_1000", kA2, Backward({5, 1000, 8}, {5, 1, 8}), "N is 1000"},
+    {"a2_tables_1024", kA2, Backward({40, 32, 32, 8}, {40, 1, 1, 8}, 0, true)},
+    {"a2_tables_1056", kA2, Backward({40, 33, 32, 8}, {40, 1, 1, 8}, 0, true), "B*N is 1056; it must be at most 1024"},
+    {"a2_no_tables_1056", kA2, Backward({40, 33, 32, 8}, {40, 1, 1, 8}, 0, false)},
+    {"a2_tnd_many_tokens", kA2, Backward({100000, 64, 8}, {100000, 1, 8}, 0, true)},
+    // Interleave mode's sizes.
+    {"a2_interleave_999", kA2, Backward({40, 27, 37, 8}, {40, 1, 1, 8}, 1)},
+    {"a2_interleave_1000", kA2, Backward({40, 25, 40, 8}, {40, 1, 1, 8}, 1), "B*N is 1000; it must be below 1000"},
+    {"a2_interleave_tnd_999", kA2, Backward({5, 999, 8}, {5, 1, 8}, 1)},
+    {"a2_interleave_tnd_1000", kA2, Backward({5, 1000, 8}, {5, 1, 8}, 1), "N is 1000"},
+    {"950_any_size", k950, Backward({5000, 2000, 3000, 8}, {1, 1, 1, 8}, 1, true)},
+    // The forward's own rule: half mode, BNSD, halves of rows that are whole blocks of 32 bytes.
+    {"a2_forward_8s", kA2, Forward({4, 10, 5, 16}, {1, 1, 5, 16}), nullptr, "BNSD, 11SD"},
+    {"a2_forward_beyond_8s", kA2, Forward({4, 11, 5, 16}, {1, 1, 5, 16}), "B*N is 44; it must be at most 8*S, 40"},
+    {"a2_forward_f16_not_whole_blocks", kA2, Forward({4, 11, 5, 16}, {1, 1, 5, 16}, DType::kF16)},
+    {"a2_forward_f16_whole_blocks", kA2, Forward({4, 11, 5, 32}, {1, 1, 5, 32}, DType::kF16), "at most 8*S"},
+    {"a2_forward_bsnd", kA2, Forward({4, 5, 11, 16}, {1, 5, 1, 16}), nullptr, "BSND, 1S1D"},
+    {"a2_forward_interleave", kA2, Forward({4, 11, 5, 16}, {1, 1, 5, 16}, DType::kF32, 1)},
+    {"a2_backward_beyond_8s", kA2, Backward({4, 11, 5, 16}, {1, 1, 5, 16})},
+    {"950_forward_beyond_8s", k950, Forward({4, 11, 5, 16}, {1, 1, 5, 16})},
+    // Overflow of 64 bits counts as too much.
+    {"a2_overflow", kA2, Backward({40, std::int64_t{1} << 40, std::int64_t{1} << 40, 8}, {40, 1, 1, 8}, 1),
+     "it must be below 1000"},
+};
+
+class CannProfiles : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CannProfiles, AcceptsOrNamesTheRule) {
+  const Case& c = GetParam();
+  const ProfileVerdict verdict = ExplainRotary(c.problem, c.profile);
+  EXPECT_EQ(verdict.product, Name(c.profile));
+  EXPECT_EQ(verdict.accepted, c.refused == nullptr) << verdict.rule;
+  EXPECT_EQ(verdict.rule.empty(), verdict.accepted);
+  if (c.refused != nullptr) {
+    EXPECT_NE(verdict.rule.find(c.refused), std::string::npos) << verdict.rule;
+    EXPECT_EQ(verdict.reading, "");
+  }
+  if (c.reading != nullptr) {
+    EXPECT_EQ(verdict.reading, c.reading);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, CannProfiles, ::testing::ValuesIn(kCases),
+                         [](const ::testing::TestParamInfo<Case>& test) { return std::string(test.param.what); });
+
+bool Remarks(const ProfileVerdict& verdict, const char* words) {
+  for (const std::string& remark : verdict.remarks) {
+    if (remark.find(words) != remark.npos) return true;
+  }
+  return false;
+}
+
+TEST(CannProfileRemarks, WhereCodeAndPageDiffer) {
+  EXPECT_TRUE(Remarks(ExplainRotary(Backward({2, 3, 4, 896}, {1, 1, 4, 896}), kA2), "D = 896"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({2, 3, 4, 896}, {1, 1, 4, 896}, 1), kA2), "D = 896"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({2, 3, 4, 898}, {1, 1, 4, 898}), kA2), "D = 896"));
+  EXPECT_TRUE(Remarks(ExplainRotary(Backward({5, 1000, 8}, {5, 1, 8}), kA3), "B, N < 1000"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({5, 999, 8}, {5, 1, 8}), kA3), "B, N < 1000"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({5, 1000, 8}, {5, 1, 8}, 1), kA3), "B, N < 1000"));
+  EXPECT_TRUE(Remarks(ExplainRotary(Backward({5, 9, 8}, {5, 1, 8}), kA3), "older page"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({5, 9, 8}, {5, 1, 8}), k950), "older page"));
+  EXPECT_TRUE(Remarks(ExplainRotary(Backward({7, 5, 8}, {1, 1, 8}), k950), "more table shapes for TND"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({7, 5, 8}, {7, 1, 8}), k950), "more table shapes for TND"));
+}
+
+TEST(CannProfileRemarks, WhatShapesDoNotTell) {
+  EXPECT_TRUE(Remarks(ExplainRotary(Forward({4, 11, 5, 16}, {1, 1, 5, 16}, DType::kF16), kA2), "D >= 80"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Forward({4, 10, 5, 16}, {1, 1, 5, 16}), kA2), "D >= 80"));
+  EXPECT_FALSE(Remarks(ExplainRotary(Backward({4, 11, 5, 16}, {1, 1, 5, 16}, 0, false, DType::kF16), kA2), "D >= 80"));
+}
+
+TEST(CannProfileExplain, NamesEveryProduct) {
+  const std::vector<ProfileVerdict> verdicts = ExplainRotary(Backward({2, 3, 4, 8}, {1, 1, 4, 8}));
+  const char* const products[] = {
+      "native",          "atlas-a2",      "atlas-a3", "ascend-950", "Atlas 200I/500 A2 inference",
+      "Atlas inference", "Atlas training"};
+  ASSERT_EQ(verdicts.size(), 7u);
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(verdicts[i].product, products[i]);
+    EXPECT_EQ(verdicts[i].accepted, i < 4);
+  }
+  EXPECT_NE(verdicts[6].rule.find("not offered"), std::string::npos);
+}
+
+// Two readings refuse for two reasons: both are said.
+TEST(CannProfileExplain, NamesEachReadingThatRefuses) {
+  const ProfileVerdict readings = ExplainRotary(Backward({7, 5, 7, 8}, {7, 1, 7, 8}), kA2);
+  EXPECT_NE(readings.rule.find("read as BNSD: B is 7"), std::string::npos) << readings.rule;
+  EXPECT_NE(readings.rule.find("read as SBND: tables of shape [7, 1, 7, 8]"), std::string::npos) << readings.rule;
+}
+
+TEST(CannProfileNames, ParseWhatIsPrinted) {
+  for (const Profile profile : {Profile::kNative, kA2, kA3, k950}) EXPECT_EQ(ParseProfile(Name(profile)), profile);
+  EXPECT_EQ(ParseProfile("atlas"), std::nullopt);
+  EXPECT_EQ(ParseProfile(""), std::nullopt);
+}
+
+}  // namespace
+}  // namespace gyrograd::cann

@@ -1,0 +1,27 @@
+// The keywords that the operators share, from Python objects to the library's options.
+#ifndef GYROGRAD_PYTHON_OPTIONS_H_
+#define GYROGRAD_PYTHON_OPTIONS_H_
+
+#include <nanobind/nanobind.h>
+
+#include "gyrograd/execution.h"
+#include "gyrograd/rotary.h"
+
+namespace gyrograd::python {
+
+// Every keyword as the caller gave it; None where it was not given.
+struct RotaryKeywords {
+  nanobind::handle mode;
+  nanobind::handle per_pair_tables;
+  nanobind::handle rotary_dim;
+  nanobind::handle rotary_offset;
+};
+
+// TypeError or ValueError where a keyword is not what it must be; ranges are the library's to check.
+RotaryMode ParseMode(const char* operation, nanobind::handle mode);
+RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& keywords);
+Execution ParseExecution(const char* operation, nanobind::handle threads, nanobind::handle cpu_target);
+
+}  // namespace gyrograd::python
+
+#endif  // GYROGRAD_PYTHON_OPTIONS_H_

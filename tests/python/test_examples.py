@@ -1,0 +1,19 @@
+"""The example programs run and show what they promise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("numpy_rotary.py", "by finite difference"), ("pytorch_rotary.py", "largest difference from autograd")],
+)
+def test_example(name, text):
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert text in done.stdout

@@ -1,0 +1,48 @@
+"""The stubs and the documented signatures say what the extension module has."""
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gyrograd as gg
+from gyrograd import _core, _reference
+
+STUBS = Path(gg.__file__).parent
+
+
+def functions(source):
+    """Name -> the parameters' names, of every definition in a source text; overloads must agree."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in (*node.args.args, None, *node.args.kwonlyargs) if argument]
+            assert found.setdefault(node.name, names) == names
+    return found
+
+
+@pytest.mark.parametrize("module", [_core, _reference], ids=lambda module: module.__name__)
+def test_stubs_match_the_module(module):
+    stubs = functions((STUBS / f"{module.__name__.split('.')[-1]}.pyi").read_text())
+    public = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
+    assert stubs.keys() == public.keys()
+    for name, function in public.items():
+        (overload,) = function.__nb_signature__
+        signature = re.sub(r"\\\d+", "...", overload[0])  # nanobind keeps its defaults apart
+        assert functions(signature + ": ...") == {name: stubs[name]}
+
+
+@pytest.mark.parametrize("function", [gg.rotary, gg.rotary_backward], ids=lambda function: function.__name__)
+def test_documented_defaults_are_real(function):
+    """The text of help() names every keyword's true default: an explicit default changes nothing."""
+    (definition,) = ast.parse(function.__nb_signature__[0][0] + ": ...").body
+    keywords = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
+    defaults = {argument.arg: ast.literal_eval(value) for argument, value in keywords}
+    first = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    tables = np.array([[0.5, 0.25, 2, 4]], np.float32)
+    want = function(first, tables, tables)
+    np.testing.assert_array_equal(function(first, tables, tables, **defaults), want)
+    for name in defaults:
+        assert name in function.__doc__

@@ -46,7 +46,7 @@ struct RotaryOptions {
   bool per_pair_tables = false;
   // Only channels rotary_offset .. rotary_offset + R - 1 turn, as a row of R; the others pass. R is even (quarter: a
   // multiple of 4), at least 2 (0 where the row is empty). Not given: R is the whole row.
-  std::optional<std::int64_t> rotary_dim;
+  std::optional<std::int64_t> rotary_dim = {};
   std::int64_t rotary_offset = 0;
 };
 
@@ -59,10 +59,10 @@ struct RotaryBackwardArgs {
   ConstTensorView dy;
   ConstTensorView cos;
   ConstTensorView sin;
-  std::optional<ConstTensorView> x;
-  std::optional<TensorView> dx;
-  std::optional<TensorView> dcos;
-  std::optional<TensorView> dsin;
+  std::optional<ConstTensorView> x = {};
+  std::optional<TensorView> dx = {};
+  std::optional<TensorView> dcos = {};
+  std::optional<TensorView> dsin = {};
   RotaryOptions options = {};
   Execution execution = {};
 };

@@ -210,12 +210,12 @@ std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call) {
 
 namespace {
 
-std::string DescribeLoops(const char* kind, const std::vector<RotaryAxis>& axes) {
-  std::string text = kind;
+std::string DescribeLoops(std::string text, const std::vector<RotaryAxis>& axes) {
   for (const RotaryAxis& axis : axes) {
-    text += " " + std::to_string(axis.extent) + " (stride " + std::to_string(axis.strides[kIn]) + ")";
+    text.append(" ").append(std::to_string(axis.extent));
+    text.append(" (stride ").append(std::to_string(axis.strides[kIn])).append(")");
   }
-  return text + (axes.empty() ? " none" : "");
+  return axes.empty() ? text + " none" : text;
 }
 
 const char* DescribeMap(const PairMap& map) {

@@ -1,0 +1,93 @@
+# The commands of the project. Each can be the first one typed on a fresh Debian or Ubuntu machine: it installs what is
+# missing (system packages by apt-get, Python packages in .venv) and builds what is stale. Full logs: build/logs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+STEP := tools/step.sh
+STAMPS := .venv/stamps
+PIP := .venv/bin/python -m pip install
+PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev libbenchmark-dev python3-venv python3-dev
+TSAN_PACKAGES := clang-19 libomp-19-dev
+CXX_FILES := $(shell find include src reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
+PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
+  $(shell find include src reference python cmake -type f -not -path '*/__pycache__/*')
+
+.PHONY: build demo test bench test-large sanitize lint format clean help system library python
+
+build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
+
+demo: build  ## checks the real problems of cases/rotary_grad.csv against the reference
+	@.venv/bin/gyrograd check cases/rotary_grad.csv
+
+test: build  ## every test; the last line counts them
+	@.venv/bin/python tools/run_tests.py
+
+test-large: build  ## what needs more than 4 GB of memory
+	@.venv/bin/python tools/run_tests.py --large
+
+bench: build $(STAMPS)/bench  ## the measured figures: a table, CSV files and a plot in build/bench (QUICK=1: a subset)
+	@.venv/bin/python bench/run.py $(if $(QUICK),--quick)
+
+sanitize: system  ## the C++ tests under address, undefined-behaviour and thread sanitizers
+	@tools/system_packages.sh $(TSAN_PACKAGES)
+	@for preset in asan ubsan tsan; do \
+	  $(STEP) $$preset-configure "$$preset: configure" cmake --preset $$preset; \
+	  $(STEP) $$preset-build "$$preset: build" cmake --build --preset $$preset; \
+	  $(STEP) $$preset-test "$$preset: C++ tests" ctest --preset $$preset; \
+	done
+
+lint: $(STAMPS)/lint  ## what format would change, and ruff's findings
+	@tools/system_packages.sh clang-format-19
+	@$(STEP) clang-format "C++ format" clang-format-19 --dry-run -Werror $(CXX_FILES)
+	@$(STEP) ruff-format "Python format" .venv/bin/ruff format --check .
+	@$(STEP) ruff-check "Python lint" .venv/bin/ruff check .
+
+format: $(STAMPS)/lint  ## formats C++ and Python files in place
+	@tools/system_packages.sh clang-format-19
+	@clang-format-19 -i $(CXX_FILES)
+	@.venv/bin/ruff format -q .
+
+clean:  ## removes what was built; .venv stays
+	@rm -rf build $(STAMPS)/gyrograd
+
+help:  ## this list
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+system:
+	@tools/system_packages.sh $(PACKAGES)
+
+library: system
+	@if [ ! -f build/release/build.ninja ]; then \
+	  $(STEP) configure "C++ configure" cmake --preset release; \
+	fi
+	@$(STEP) build "C++ library, tests and benchmarks" cmake --build --preset release
+
+python: $(STAMPS)/gyrograd
+
+$(STAMPS)/venv: | system
+	@$(STEP) venv "Python environment in .venv" python3 -m venv .venv
+	@mkdir -p $(STAMPS) && touch $@
+
+# What pyproject.toml names under [build-system]: installed once, so that a rebuild of the package is incremental.
+$(STAMPS)/build-tools: pyproject.toml $(STAMPS)/venv
+	@$(STEP) pip-build-tools "Python build tools" $(PIP) -q \
+	  $$(.venv/bin/python tools/build_requirements.py)
+	@touch $@
+
+$(STAMPS)/gyrograd: $(PYTHON_SOURCES) $(STAMPS)/build-tools
+	@$(STEP) pip-gyrograd "Python package in .venv" \
+	  $(PIP) --no-build-isolation --config-settings=build-dir=build/python '.[test]'
+	@touch $@
+
+$(STAMPS)/bench: bench/requirements.txt $(STAMPS)/gyrograd
+	@$(STEP) pip-bench "Python packages of the benchmarks" $(PIP) -q -r bench/requirements.txt
+	@touch $@
+
+$(STAMPS)/lint: $(STAMPS)/venv
+	@$(STEP) pip-lint "ruff" $(PIP) -q ruff
+	@touch $@

@@ -1,0 +1,111 @@
+"""The installed library, built against by find_package and pkg-config, where it was installed and moved elsewhere."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+
+import pytest
+from installed_tree import BUILD, ROOT, Installed, run, run_program
+
+EXAMPLES = ROOT / "examples"
+HALF_MODE_DX = [5, 6, 7, 8, -1, -2, -3, -4]  # of dy = 1..8 where cos is 0 and sin is 1
+CMAKE_PROJECT = """
+cmake_minimum_required(VERSION 3.22)
+project(user LANGUAGES C CXX)
+find_package(gyrograd 0.1 REQUIRED)
+add_executable(cpp_rotary {examples}/cpp_rotary.cpp)
+target_link_libraries(cpp_rotary PRIVATE gyrograd::gyrograd)
+add_executable(cann_c {examples}/cann_rotary_grad.c)
+target_link_libraries(cann_c PRIVATE gyrograd::cann)
+add_executable(cann_cpp {examples}/cann_rotary_grad.cpp)
+target_link_libraries(cann_cpp PRIVATE gyrograd::cann)
+"""
+
+
+def numbers(text: str) -> list[float]:
+    return [float(word) for word in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])", text)]
+
+
+def copied(name: str, folder: pathlib.Path) -> pathlib.Path:
+    return pathlib.Path(shutil.copy(EXAMPLES / name, folder))
+
+
+def test_cpp_example_by_pkg_config(tree: Installed, tmp_path: pathlib.Path):
+    program = tree.compile(copied("cpp_rotary.cpp", tmp_path), "gyrograd", "c++20")
+    assert numbers(run_program(program)) == HALF_MODE_DX
+
+
+def test_cann_examples_by_pkg_config(tree: Installed, tmp_path: pathlib.Path):
+    from_c = run_program(tree.compile(copied("cann_rotary_grad.c", tmp_path), "gyrograd-cann", "c11"))
+    from_cpp = run_program(tree.compile(copied("cann_rotary_grad.cpp", tmp_path), "gyrograd-cann", "c++17"))
+    assert numbers(from_c)[:8] == HALF_MODE_DX
+    assert numbers(from_c) == numbers(from_cpp)
+
+
+def test_examples_by_find_package(tree: Installed, tmp_path: pathlib.Path):
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE_PROJECT.format(examples=EXAMPLES))
+    run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={tree.prefix}"])
+    run(["cmake", "--build", tmp_path / "build"])
+    assert numbers(run_program(tmp_path / "build" / "cpp_rotary")) == HALF_MODE_DX
+    from_c = run_program(tmp_path / "build" / "cann_c")
+    assert numbers(from_c)[:8] == HALF_MODE_DX
+    assert numbers(from_c) == numbers(run_program(tmp_path / "build" / "cann_cpp"))
+
+
+@pytest.mark.parametrize("package", ["gyrograd", "gyrograd-cann"])
+def test_flags_point_into_the_tree(tree: Installed, package: str):
+    paths = [flag for flag in tree.flags(package) if flag.startswith(("-I", "-L", "-Wl,"))]
+    assert paths
+    for flag in paths:
+        path = pathlib.Path(re.sub(r"^(-I|-L|-Wl,-rpath,)", "", flag))
+        assert path.resolve().is_relative_to(tree.prefix.resolve()), flag
+        assert path.is_dir(), flag
+
+
+def test_no_file_names_where_it_was_built(installed: Installed):
+    """Text files of the package must work anywhere: neither the source, the build folder nor the prefix in them."""
+    texts = [path for path in installed.prefix.rglob("*") if path.suffix in (".cmake", ".pc", ".h")]
+    assert len(texts) > 10
+    for path in texts:
+        text = path.read_text()
+        for place in (ROOT, BUILD, installed.prefix):
+            assert str(place) not in text, f"{path} names {place}"
+
+
+def exported(library: pathlib.Path) -> list[str]:
+    return [line.split(maxsplit=2)[2] for line in run(["nm", "-D", "-C", "--defined-only", library]).splitlines()]
+
+
+def test_only_the_public_names_are_exported(installed: Installed):
+    (library,) = installed.prefix.rglob("libgyrograd.so")
+    names = exported(library)
+    assert any(name.startswith("gyrograd::RotaryBackward(") for name in names)
+    assert not [name for name in names if "gyrograd::internal" in name or "gyrograd::reference" in name]
+    (library,) = installed.prefix.rglob("libgyrograd_cann.so")
+    names = exported(library)
+    assert any(name.startswith("aclnnRotaryPositionEmbeddingGrad") for name in names)
+    assert not [name for name in names if not name.lower().startswith("acl")]
+
+
+@pytest.mark.parametrize("header", sorted(path.name for path in (ROOT / "include" / "gyrograd").glob("*.h")))
+def test_each_public_header_stands_alone(installed: Installed, tmp_path: pathlib.Path, header: str):
+    source = tmp_path / "header.cpp"
+    source.write_text(f'#include "gyrograd/{header}"\nint main() {{ return 0; }}\n')
+    installed.compile(source, "gyrograd", "c++20")
+
+
+CANN_HEADERS = sorted(
+    str(path.relative_to(ROOT / "include" / "cann")) for path in (ROOT / "include" / "cann").rglob("*.h")
+)
+
+
+@pytest.mark.parametrize(("suffix", "standard"), [("c", "c11"), ("cpp", "c++11")])
+@pytest.mark.parametrize("header", CANN_HEADERS)
+def test_each_cann_header_stands_alone(
+    installed: Installed, tmp_path: pathlib.Path, header: str, suffix: str, standard: str
+):
+    source = tmp_path / f"header.{suffix}"
+    source.write_text(f'#include "{header}"\nint main(void) {{ return 0; }}\n')
+    installed.compile(source, "gyrograd-cann", standard)

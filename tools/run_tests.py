@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
-TAIL_LINES = 60
+SHOWN_FAILURES = 10  # of a runner; the others by name
+TAIL_LINES = 25
+LINE_WIDTH = 300
 # Idle OpenMP threads sleep instead of spinning: two test programs, or PyTorch's runtime beside ours, share the cores.
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
@@ -33,8 +35,8 @@ class Count:
     failures: list[str] = field(default_factory=list)  # name and output of each failed test
 
 
-def tail(text: str, lines: int = TAIL_LINES) -> str:
-    return "\n".join(text.rstrip().splitlines()[-lines:])
+def tail(text: str) -> str:
+    return "\n".join(line[:LINE_WIDTH] for line in text.rstrip().splitlines()[-TAIL_LINES:])
 
 
 def count_ctest_case(case: ElementTree.Element, count: Count) -> None:
@@ -94,8 +96,10 @@ def run(name: str, command: list[str], report: pathlib.Path, reader) -> Count:
     seconds = time.monotonic() - start
     skipped = f", {count.skipped} skipped" if count.skipped else ""
     print(f"{name}: {count.passed + count.failed} tests{skipped}, {count.failed} of them bad, {seconds:.0f} s")
-    for failure in count.failures:
+    for failure in count.failures[:SHOWN_FAILURES]:
         print(f"--- {failure}")
+    for failure in count.failures[SHOWN_FAILURES:]:
+        print(f"--- {failure.splitlines()[0]}")
     sys.stdout.flush()
     return count
 

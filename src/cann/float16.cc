@@ -1,4 +1,4 @@
-// The scalar helpers of acl_base.h: half-precision conversions that saturate as CANN's do, and the sizes of types.
+// Half-precision conversions of acl_base.h, which saturate as CANN's do.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -40,40 +40,6 @@ aclFloat16 aclFloatToFloat16(float value) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
   const float magnitude = std::fabs(value);
   return sign | (magnitude >= 65504.0f ? kLargest : RoundFinite(magnitude));
-}
-
-size_t aclDataTypeSize(aclDataType dataType) {
-  switch (dataType) {
-    case ACL_INT8:
-    case ACL_UINT8:
-    case ACL_BOOL:
-    case ACL_HIFLOAT8:
-    case ACL_FLOAT8_E5M2:
-    case ACL_FLOAT8_E4M3FN:
-    case ACL_FLOAT8_E8M0: return 1;
-    case ACL_FLOAT16:
-    case ACL_BF16:
-    case ACL_INT16:
-    case ACL_UINT16: return 2;
-    case ACL_FLOAT:
-    case ACL_INT32:
-    case ACL_UINT32:
-    case ACL_COMPLEX32: return 4;
-    case ACL_DOUBLE:
-    case ACL_INT64:
-    case ACL_UINT64:
-    case ACL_COMPLEX64: return 8;
-    case ACL_COMPLEX128: return 16;
-    case ACL_DT_UNDEFINED:
-    case ACL_STRING:
-    case ACL_INT4:
-    case ACL_UINT1:
-    case ACL_FLOAT6_E3M2:
-    case ACL_FLOAT6_E2M3:
-    case ACL_FLOAT4_E2M1:
-    case ACL_FLOAT4_E1M2: return 0;
-  }
-  return 0;
 }
 
 }  // extern "C"

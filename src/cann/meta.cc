@@ -1,19 +1,21 @@
-// Creating, destroying and asking the descriptions of acl_meta.h.
+// Creating, destroying and asking the descriptions of acl_meta.h; the sizes of types.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "aclnn/aclnn_base.h"
+#include "cann/enum_value.h"
 #include "cann/guard.h"
 #include "cann/tensor.h"
 
 struct aclScalar {
   std::vector<unsigned char> bytes;
-  aclDataType data_type;
+  int data_type;
 };
 struct aclIntArray {
   std::vector<std::int64_t> values;
@@ -78,12 +80,13 @@ aclnnStatus HandOut(const char* function, const aclTensor* tensor, std::vector<s
   });
 }
 
-template <class Value>
-aclnnStatus Ask(const char* function, const aclTensor* tensor, Value aclTensor::* member, Value* value) {
+template <class Member, class Value>
+aclnnStatus Ask(const char* function, const aclTensor* tensor, Member aclTensor::* member, Value* value) {
   return Guard(function, kAclnnCodes, [&]() -> Outcome {
     if (tensor == nullptr) return NullError("tensor");
     if (value == nullptr) return NullError("the output pointer");
-    *value = tensor->*member;
+    static_assert(sizeof(Member) == sizeof(Value));
+    std::memcpy(value, &(tensor->*member), sizeof(Value));  // an enumeration may hold any number
     return {};
   });
 }
@@ -104,8 +107,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     if (storageDims == nullptr && storageDimsNum > 0) return NullError("storageDims");
     std::vector<std::int64_t> shape = Copy(viewDims, viewDimsNum);
     std::vector<std::int64_t> strides = stride == nullptr ? ContiguousStrides(shape) : Copy(stride, viewDimsNum);
-    *tensor = new aclTensor{std::move(shape), std::move(strides), offset, Copy(storageDims, storageDimsNum), dataType,
-                            format,           tensorData};
+    *tensor = new aclTensor{std::move(shape),  std::move(strides), offset,    Copy(storageDims, storageDimsNum),
+                            ValueOf(dataType), ValueOf(format),    tensorData};
     return {};
   });
 }
@@ -114,9 +117,10 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
   using namespace gyrograd::cann;
   return GuardCreate<aclScalar>(__func__, [&](aclScalar** scalar) -> Outcome {
     if (value == nullptr) return NullError("value");
-    const std::size_t size = aclDataTypeSize(dataType);
-    if (size == 0) return {ACLNN_ERR_PARAM_INVALID, "data type " + std::to_string(dataType) + " has no size of bytes"};
-    *scalar = new aclScalar{Copy(static_cast<const unsigned char*>(value), size), dataType};
+    const std::size_t size = SizeOfType(ValueOf(dataType));
+    if (size == 0)
+      return {ACLNN_ERR_PARAM_INVALID, "data type " + std::to_string(ValueOf(dataType)) + " has no size of bytes"};
+    *scalar = new aclScalar{Copy(static_cast<const unsigned char*>(value), size), ValueOf(dataType)};
     return {};
   });
 }
@@ -186,6 +190,8 @@ aclnnStatus aclSetRawTensorAddr(aclTensor* tensor, void* addr) {
     return {};
   });
 }
+
+size_t aclDataTypeSize(aclDataType dataType) { return gyrograd::cann::SizeOfType(gyrograd::cann::ValueOf(dataType)); }
 
 aclnnStatus aclnnInit(const char*) { return ACLNN_SUCCESS; }
 aclnnStatus aclnnFinalize(void) { return ACLNN_SUCCESS; }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "acl/acl.h"
+#include "cann/enum_value.h"
 #include "cann/guard.h"
 #include "cann/registry.h"
 
@@ -99,7 +100,7 @@ Outcome CheckCount(std::size_t count, std::size_t limit) {
                     " bytes");
 }
 
-Outcome CopyBytes(void* dst, std::size_t limit, const void* src, std::size_t count, aclrtMemcpyKind kind) {
+Outcome CopyBytes(void* dst, std::size_t limit, const void* src, std::size_t count, int kind) {
   if (kind < ACL_MEMCPY_HOST_TO_HOST || kind > ACL_MEMCPY_DEFAULT) {
     return ParamError("kind is " + std::to_string(kind) + "; it must be 0, 1, 2, 3 or 4");
   }
@@ -116,7 +117,7 @@ Outcome SetBytes(void* address, std::size_t limit, std::int32_t value, std::size
   return {};
 }
 
-aclError SetOption(const char* function, aclSysParamOpt option) {
+aclError SetOption(const char* function, int option) {
   return Guard(function, kAclCodes, [&]() -> Outcome {
     if (option >= ACL_OPT_DETERMINISTIC && option <= ACL_OPT_ENABLE_KERNEL_EARLY_START) return {};
     return ParamError("opt is " + std::to_string(option) + "; it must be 0, 1, 2 or 3");
@@ -192,9 +193,9 @@ aclError aclrtGetMemInfo(aclrtMemAttr, size_t* free, size_t* total) {
 
 aclError aclrtSynchronizeDevice(void) { return ACL_SUCCESS; }
 
-aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t) { return SetOption(__func__, opt); }
+aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t) { return SetOption(__func__, ValueOf(opt)); }
 
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t) { return SetOption(__func__, opt); }
+aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t) { return SetOption(__func__, ValueOf(opt)); }
 
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
   return Guard(__func__, kAclCodes, [&]() -> Outcome {
@@ -284,14 +285,14 @@ aclError aclrtMallocHost(void** hostPtr, size_t size) { return Allocate(__func__
 aclError aclrtFreeHost(void* hostPtr) { return Release(__func__, hostPtr); }
 
 aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
-  return Guard(__func__, kAclCodes, [&] { return CopyBytes(dst, destMax, src, count, kind); });
+  return Guard(__func__, kAclCodes, [&] { return CopyBytes(dst, destMax, src, count, ValueOf(kind)); });
 }
 
 aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
                           aclrtStream stream) {
   return Guard(__func__, kAclCodes, [&] {
     Outcome outcome = CheckStream(stream);
-    return outcome.ok() ? CopyBytes(dst, destMax, src, count, kind) : outcome;
+    return outcome.ok() ? CopyBytes(dst, destMax, src, count, ValueOf(kind)) : outcome;
   });
 }
 

@@ -17,7 +17,7 @@ std::string ToString(Extents values) {
   return text + "]";
 }
 
-bool IsPlain(aclFormat format) {
+bool IsPlain(int format) {
   switch (format) {
     case ACL_FORMAT_UNDEFINED:
     case ACL_FORMAT_NCHW:
@@ -31,7 +31,7 @@ bool IsPlain(aclFormat format) {
   }
 }
 
-std::optional<DType> ToDType(aclDataType type) {
+std::optional<DType> ToDType(int type) {
   switch (type) {
     case ACL_FLOAT: return DType::kF32;
     case ACL_FLOAT16: return DType::kF16;
@@ -102,6 +102,32 @@ Outcome CheckOneStorage(const Argument& argument) {
 }
 
 }  // namespace
+
+std::size_t SizeOfType(int type) {
+  switch (type) {
+    case ACL_INT8:
+    case ACL_UINT8:
+    case ACL_BOOL:
+    case ACL_HIFLOAT8:
+    case ACL_FLOAT8_E5M2:
+    case ACL_FLOAT8_E4M3FN:
+    case ACL_FLOAT8_E8M0: return 1;
+    case ACL_FLOAT16:
+    case ACL_BF16:
+    case ACL_INT16:
+    case ACL_UINT16: return 2;
+    case ACL_FLOAT:
+    case ACL_INT32:
+    case ACL_UINT32:
+    case ACL_COMPLEX32: return 4;
+    case ACL_DOUBLE:
+    case ACL_INT64:
+    case ACL_UINT64:
+    case ACL_COMPLEX64: return 8;
+    case ACL_COMPLEX128: return 16;
+    default: return 0;  // strings, and types of less than a byte
+  }
+}
 
 Outcome CheckNotNull(Arguments arguments) {
   for (const Argument& argument : arguments) {

@@ -16,12 +16,15 @@ struct aclTensor {
   std::vector<std::int64_t> view_strides;
   std::int64_t offset;
   std::vector<std::int64_t> storage_shape;
-  aclDataType data_type;
-  aclFormat format;
+  int data_type;  // a value of aclDataType, or any other number
+  int format;     // of aclFormat, likewise
   void* storage;
 };
 
 namespace gyrograd::cann {
+
+// Bytes of one element of an aclDataType; 0 where that is not a number of whole bytes.
+std::size_t SizeOfType(int type);
 
 struct Argument {
   const char* name;

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kWorkLimit = 20000;  // nodes of the search: well below a millisecond
 
-// A view without axes of extent 1 has at most 62 of them, or its element count would overflow; two views and the bytes
-// inside two elements make one equation.
-constexpr int kMaxTerms = 130;
+// A view without axes of extent 1 has at most 62 of them, or its element count would overflow; two views make one
+// equation.
+constexpr int kMaxTerms = 128;
 
 __extension__ using Wide = __int128;  // views that passed BytesOf stay far inside it
 
@@ -25,11 +25,12 @@ struct Term {
   std::int64_t limit;
 };
 
-// sum of terms = target, to be solved in integers.
+// target <= sum of terms <= target + slack, to be solved in integers.
 struct Equation {
   std::array<Term, kMaxTerms> terms;
   int count = 0;
   Wide target = 0;
+  Wide slack = 0;
 
   void Add(std::int64_t coefficient, std::int64_t limit) {
     if (coefficient != 0 && limit > 0) terms[count++] = {coefficient, limit};
@@ -86,22 +87,25 @@ class Search {
     }
   }
 
-  Sharing Solve() { return SolveFrom(0, equation_.target); }
+  Sharing Solve() { return SolveFrom(0, equation_.target, equation_.target + equation_.slack); }
 
  private:
-  // Is there a solution of terms i, i+1, ... = rest?
-  Sharing SolveFrom(int i, Wide rest) {
-    if (rest < 0 || rest > reach_[i]) return Sharing::kNone;
-    if (i == equation_.count) return Sharing::kShared;  // reach_ is 0, so rest is
-    if (rest % divisor_[i] != 0) return Sharing::kNone;
+  static Wide CeilDiv(Wide a, Wide b) { return a <= 0 ? 0 : (a + b - 1) / b; }
+
+  // Is there a solution of low <= terms i, i+1, ... <= high?
+  Sharing SolveFrom(int i, Wide low, Wide high) {
+    low = std::max<Wide>(low, 0);
+    high = std::min(high, reach_[i]);
+    if (low > high) return Sharing::kNone;
+    if (i == equation_.count) return Sharing::kShared;
+    if (CeilDiv(low, divisor_[i]) * divisor_[i] > high) return Sharing::kNone;
     const Term term = equation_.terms[i];
-    const Wide above = rest - reach_[i + 1];
-    const Wide first = above <= 0 ? 0 : (above + term.coefficient - 1) / term.coefficient;
-    const Wide last = std::min<Wide>(term.limit, rest / term.coefficient);
-    if (i + 1 == equation_.count) return first <= last ? Sharing::kShared : Sharing::kNone;
+    const Wide first = CeilDiv(low - reach_[i + 1], term.coefficient);
+    const Wide last = std::min<Wide>(term.limit, high / term.coefficient);
     for (Wide v = last; v >= first; --v) {
       if (++work_ > kWorkLimit) return Sharing::kUndecided;
-      const Sharing found = SolveFrom(i + 1, rest - v * term.coefficient);
+      const Wide taken = v * term.coefficient;
+      const Sharing found = SolveFrom(i + 1, low - taken, high - taken);
       if (found != Sharing::kNone) return found;
     }
     return Sharing::kNone;
@@ -125,15 +129,14 @@ bool RangesMeet(const ConstTensorView& a, const ConstTensorView& b) {
 
 Sharing SharesBytes(const ConstTensorView& a, const ConstTensorView& b) {
   if (IsEmpty(a.shape) || IsEmpty(b.shape) || !RangesMeet(a, b)) return Sharing::kNone;
-  // a + sum(a) + byte = b + sum(b) + byte'
+  // a + sum(a) + byte = b + sum(b) + byte': the sums differ by no more than the elements are wide.
   Equation equation;
   equation.target = Wide{reinterpret_cast<std::uintptr_t>(b.data)} - Wide{reinterpret_cast<std::uintptr_t>(a.data)};
   equation.AddView(a, 1);
   equation.AddView(b, -1);
-  equation.Add(1, static_cast<std::int64_t>(SizeOf(a.dtype)) - 1);
-  const std::int64_t last_byte = static_cast<std::int64_t>(SizeOf(b.dtype)) - 1;
-  equation.target += last_byte;  // - byte' = byte'' - last_byte
-  equation.Add(1, last_byte);
+  const auto before = static_cast<Wide>(SizeOf(a.dtype)) - 1;
+  equation.target -= before;
+  equation.slack = before + static_cast<Wide>(SizeOf(b.dtype)) - 1;
   return Search(equation).Solve();
 }
 

@@ -178,6 +178,19 @@ struct Elements<BFloat16> : HalfElements<BFloat16, BFloat16Codec> {};
 
 using TagHalfF = hn::Rebind<float, Tag<double>>;
 
+// To nearest even, to infinity beyond the range (where Highway's portable target stops at the largest finite value).
+HWY_INLINE hn::Vec<TagHalfF> DemoteF64(Vec<double> v) {
+#if HWY_TARGET == HWY_EMU128
+  double wide[kLanes<double>];
+  float narrow[kLanes<double>];
+  hn::StoreU(v, Tag<double>(), wide);
+  std::copy_n(wide, kLanes<double>, narrow);
+  return hn::LoadU(TagHalfF(), narrow);
+#else
+  return hn::DemoteTo(TagHalfF(), v);
+#endif
+}
+
 // The f32 next to the f64 whose last bit is odd (or the f64 itself where it is an f32): rounding that to bf16 or f16 is
 // rounding the f64.
 HWY_INLINE hn::Vec<TagHalfF> RoundToOddF32(Vec<double> value) {
@@ -185,12 +198,12 @@ HWY_INLINE hn::Vec<TagHalfF> RoundToOddF32(Vec<double> value) {
   const hn::RebindToUnsigned<TagHalfF> du;
   const hn::RebindToSigned<TagHalfF> di;
   const Tag<double> dd;
-  const auto nearest = hn::DemoteTo(df, value);
+  const auto nearest = DemoteF64(value);
   // The error's sign is all that counts; an f64 denormal's worth of it is far above f32's range of zero.
   const auto error64 = hn::Sub(value, hn::PromoteTo(dd, nearest));
   const auto sign64 = hn::IfThenElse(hn::Gt(error64, hn::Zero(dd)), hn::Set(dd, 1.0),
                                      hn::IfThenElse(hn::Lt(error64, hn::Zero(dd)), hn::Set(dd, -1.0), hn::Zero(dd)));
-  const auto error = hn::DemoteTo(df, sign64);  // +1, -1 or 0
+  const auto error = DemoteF64(sign64);  // +1, -1 or 0
   const auto bits = hn::BitCast(du, nearest);
   const auto negative = hn::Ne(hn::And(bits, hn::Set(du, 0x80000000u)), hn::Zero(du));
   const auto even = hn::Eq(hn::And(bits, hn::Set(du, 1u)), hn::Zero(du));

@@ -62,21 +62,28 @@ HWY_INLINE Member<C> Deinterleave(Member<C> v) {
   return {hn::ConcatEven(d, v.b, v.a), hn::ConcatOdd(d, v.b, v.a)};
 }
 
+// Lanes 0, lanes/2, 1, lanes/2 + 1, ...
+template <class C>
+struct LaneIndex {
+  hn::TFromD<hn::RebindToUnsigned<Tag<C>>> lane[kLanes<C>] = {};
+};
+
+template <class C>
+constexpr LaneIndex<C> InterleavingIndex() {
+  LaneIndex<C> index;
+  for (std::int64_t i = 0; i < kLanes<C>; ++i) {
+    index.lane[i] = static_cast<hn::TFromD<hn::RebindToUnsigned<Tag<C>>>>(i / 2 + (i % 2) * (kLanes<C> / 2));
+  }
+  return index;
+}
+
 template <class C>
 HWY_INLINE Member<C> Interleave(Member<C> v) {
   const Tag<C> d;
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_NEON
   return {hn::InterleaveLower(d, v.a, v.b), hn::InterleaveUpper(d, v.a, v.b)};
 #else
-  using Index = hn::TFromD<hn::RebindToUnsigned<Tag<C>>>;
-  constexpr std::int64_t lanes = kLanes<C>;
-  HWY_ALIGN static constexpr auto kIndex = [] {
-    struct {
-      Index lane[lanes] = {};
-    } table;
-    for (std::int64_t i = 0; i < lanes; ++i) table.lane[i] = static_cast<Index>(i / 2 + (i % 2) * (lanes / 2));
-    return table;
-  }();
+  HWY_ALIGN static constexpr auto kIndex = InterleavingIndex<C>();
   const auto index = hn::SetTableIndices(d, kIndex.lane);
   return {hn::TableLookupLanes(hn::ConcatLowerLower(d, v.b, v.a), index),
           hn::TableLookupLanes(hn::ConcatUpperUpper(d, v.b, v.a), index)};

@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gyrograd::internal {
 namespace HWY_NAMESPACE {
 
-// A block's values, in the first-level cache: coefficients alone, or coefficients, runs and totals.
-inline constexpr std::size_t kScratchBytes = 32768;
+// A panel's values: coefficients, runs and totals, each where it is needed. The plan sees to it that they fit.
+inline constexpr std::size_t kScratchBytes = 49152;
 
 inline Layout LayoutOf(const PairMap& map) {
   return map.IsSplit() ? Layout::kSplit : map.IsInterleaved() ? Layout::kInterleaved : Layout::kStrided;
@@ -65,10 +65,24 @@ auto WithLayouts(LayoutPair layouts, Order order, const Use& use) {
              : use.template operator()<Layout::kInterleaved, Layout::kInterleaved, kNatural>();
 }
 
+// The layout in which tables stand beside such rows.
+constexpr Layout TableLayoutFor(Layout in, Layout out) {
+  return in == Layout::kInterleaved && out == Layout::kInterleaved ? Layout::kInterleaved : Layout::kSplit;
+}
+
 template <class T>
-auto ChooseRotate(LayoutPair layouts, Order order) {
-  return WithLayouts<T>(layouts, order,
-                        []<Layout kIn, Layout kOut, Order kOrder>() { return &RotateRows<T, kIn, kOut, kOrder>; });
+auto ChooseRotate(LayoutPair layouts, Order order, bool direct) {
+  return WithLayouts<T>(layouts, order, [direct]<Layout kIn, Layout kOut, Order kOrder>() {
+    return direct ? &RotateRows<T, kIn, kOut, kOrder, Direct<T, TableLayoutFor(kIn, kOut), kOrder>>
+                  : &RotateRows<T, kIn, kOut, kOrder, Prepared<T>>;
+  });
+}
+
+template <class T>
+auto ChooseWriteTerms(LayoutPair layouts, Order order) {
+  return WithLayouts<T>(layouts, order, []<Layout kDy, Layout kX, Order kOrder>() {
+    return &WriteTerms<T, kDy, kX, TableLayoutFor(kDy, kX), kOrder>;
+  });
 }
 
 template <class T>
@@ -115,7 +129,7 @@ class BlockRunner {
   using C = Arithmetic<T>;
   using Places = std::array<std::int64_t, kRotaryOperands>;
   using Walk = AxisWalk<kRotaryOperands>;
-  static constexpr std::int64_t kMaxPanelRows = 64;
+  static constexpr std::int64_t kMaxPieces = 64;
 
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
@@ -123,6 +137,8 @@ class BlockRunner {
     if (run.in_place_shuffle) maps_[kIn] = maps_[kOut];
     write_out_ = plan_.call.given[kOut];
     sums_ = plan_.call.wants_sums();
+    terms_first_ = !write_out_ || run.data[kOut] == run.data[kIn] || run.data[kOut] == run.data[kX];
+    passes_ = plan_.passed[0].count + plan_.passed[1].count > 0;
     kept_steps_ = Walk(plan_.kept, 0).strides();
     summed_steps_ = Walk(plan_.summed, 0).strides();
     one_run_ = plan_.chunks == 1 && plan_.chunk_rows <= plan_.rows_per_run;
@@ -156,7 +172,7 @@ class BlockRunner {
   void TakePanel(Walk& walk, std::int64_t rows) {
     panel_rows_ = 0;
     pieces_count_ = 0;
-    while (panel_rows_ < rows) {
+    while (panel_rows_ < rows && pieces_count_ < kMaxPieces) {
       Piece& piece = pieces_[pieces_count_++];
       piece.at = walk.offsets();
       piece.first = panel_rows_;
@@ -184,7 +200,11 @@ class BlockRunner {
     const LayoutPair terms = LayoutsOf(maps_[kIn], maps_[kX]);
     // In x's absence its map is that of one contiguous member, which asks for nothing.
     order_ = sums_ && OrderOf<T>(terms) == Order::kNatural ? Order::kNatural : OrderOf<T>(rows);
-    rotate_ = ChooseRotate<T>(rows, order_);
+    // Interleave-half in place has moved its rows away from the places that its tables stand in.
+    direct_ = std::is_same_v<T, TableT> && plan_.direct_tables && !run_.in_place_shuffle;
+    rotate_ = ChooseRotate<T>(rows, order_, direct_);
+    single_ = std::is_same_v<T, TableT> && plan_.single_terms && !run_.in_place_shuffle;
+    write_terms_ = ChooseWriteTerms<T>(terms, order_);
     add_terms_ = ChooseAddTerms<T>(terms, order_, plan_.per_pair_tables);
     const Layout cos = LayoutOf(maps_[kCos]);
     read_table_ = ChooseTable<T, TableT>(LayoutOf(maps_[kSin]) == cos ? cos : Layout::kStrided, order_).make;
@@ -208,21 +228,21 @@ class BlockRunner {
     row_values_ = (pairs_ + kStepPairs<C> - 1) / kStepPairs<C> * kStepValues<C>;
     HWY_ALIGN unsigned char scratch[kScratchBytes];
     CarveScratch(scratch);
-    if (write_out_) {
+    if (write_out_ && !direct_) {
       ForTableRows([this](const Places& place, std::int64_t row) {
         read_table_(TableRow<const TableT>(kCos, place), TableRow<const TableT>(kSin, place), begin_, pairs_,
                     plan_.call.forward, coefficients_ + row * row_values_);
       });
     }
-    if (sums_) StartSums();
+    if (sums_ && !single_) StartSums();
     VisitRows(segment == 0);
-    if (sums_) FinishSums();
+    if (sums_ && !single_) FinishSums();
   }
 
   void CarveScratch(unsigned char* scratch) {
     const std::int64_t values = panel_rows_ * row_values_;
     coefficients_ = reinterpret_cast<C*>(scratch);
-    runs_ = coefficients_ + values;
+    runs_ = direct_ ? coefficients_ : coefficients_ + values;
     totals_ = reinterpret_cast<double*>(runs_ + values);
     errors_ = totals_ + values;
   }
@@ -239,18 +259,19 @@ class BlockRunner {
   // table row at a time. Terms come first: out may lie on dy or x.
   void VisitRows(bool first_segment) {
     PrepareGroups();
-    const bool pass = first_segment && write_out_ && run_.data[kOut] != run_.data[kIn];
+    const bool pass = first_segment && write_out_ && passes_ && run_.data[kOut] != run_.data[kIn];
     Walk walk(plan_.summed, chunk_begin_);
     for (std::int64_t begin = chunk_begin_; begin < chunk_end_; begin += plan_.rows_per_run) {
       std::int64_t left = std::min(plan_.rows_per_run, chunk_end_ - begin);
       while (left > 0) {
         Piece rows{walk.offsets(), 0, walk.Take(std::min(plan_.visit_rows, left))};
         left -= rows.count;
-        if (sums_) AddPiece(rows);
+        if (sums_ && terms_first_) AddPiece(rows);
         if (write_out_) RotatePiece(rows);
+        if (sums_ && !terms_first_) AddPiece(rows);
         if (pass) PassChannels(rows);
       }
-      if (sums_ && !one_run_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
+      if (sums_ && !one_run_ && !single_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
     }
   }
 
@@ -261,6 +282,9 @@ class BlockRunner {
     group_.in_member_stride = terms_.dy_member_stride = maps_[kIn].member_stride;
     group_.out_pair_stride = maps_[kOut].pair_stride;
     group_.out_member_stride = maps_[kOut].member_stride;
+    group_.cos_member_stride = maps_[kCos].member_stride;
+    group_.sin_member_stride = maps_[kSin].member_stride;
+    group_.forward = plan_.call.forward;
     group_.stream = run_.stream;
     terms_.x_pair_stride = maps_[kX].pair_stride;
     terms_.x_member_stride = maps_[kX].member_stride;
@@ -269,9 +293,13 @@ class BlockRunner {
   }
 
   void AddPiece(const Piece& rows) {
+    terms_.rows = rows.count;
+    if (single_) {
+      for (const Piece& piece : pieces()) WritePiece(rows.at, piece);
+      return;
+    }
     const T* const dy = Place<const T>(kIn, rows.at) + maps_[kIn].offset;
     const T* const x = Place<const T>(kX, rows.at) + maps_[kX].offset;
-    terms_.rows = rows.count;
     ForTableRows([&](const Places& place, std::int64_t row) {
       terms_.dy = dy + place[kIn];
       terms_.x = x + place[kX];
@@ -279,35 +307,68 @@ class BlockRunner {
     });
   }
 
+  void WritePiece(const Places& at, const Piece& piece) {
+    SingleSums<T> sums{terms_, nullptr, nullptr, 0, 0, 0, 0, run_.stream_sums};
+    sums.terms.dy = Place<const T>(kIn, at) + piece.at[kIn] + maps_[kIn].offset;
+    sums.terms.x = Place<const T>(kX, at) + piece.at[kX] + maps_[kX].offset;
+    sums.terms.rows = piece.count;
+    sums.terms.dy_step = kept_steps_[kIn];
+    sums.terms.x_step = kept_steps_[kX];
+    if (plan_.call.given[kDcos]) sums.dcos = Place<T>(kDcos, piece.at);
+    if (plan_.call.given[kDsin]) sums.dsin = Place<T>(kDsin, piece.at);
+    sums.dcos_step = kept_steps_[kDcos];
+    sums.dsin_step = kept_steps_[kDsin];
+    sums.dcos_member_stride = maps_[kDcos].member_stride;
+    sums.dsin_member_stride = maps_[kDsin].member_stride;
+    write_terms_(sums);
+  }
+
   // Rows in the order of memory, or stores that pass the cache by would not fill their lines in time.
+  // What is read next is fetched meanwhile: x for the terms of these rows, or the same table rows' rows one step on.
   void RotatePiece(const Piece& rows) {
-    const T* const in = Place<const T>(kIn, rows.at) + maps_[kIn].offset;
-    T* const out = Place<T>(kOut, rows.at) + maps_[kOut].offset;
+    const bool fetches_x = sums_ && !terms_first_;
     if (panel_rows_ == 1 || plan_.is_near) {
+      SetSteps(summed_steps_, Places{}, 0);
       group_.rows = rows.count;
-      group_.in_step = summed_steps_[kIn];
-      group_.out_step = summed_steps_[kOut];
-      group_.coefficient_step = 0;
-      ForTableRows(
-          [&](const Places& place, std::int64_t row) { RotateGroup(in + place[kIn], out + place[kOut], row); });
+      soon_ = fetches_x ? kX : kRotaryOperands;
+      ForTableRows([&](const Places& place, std::int64_t row) { RotateGroup(rows.at, place, row, rows.at); });
       return;
     }
-    group_.in_step = kept_steps_[kIn];
-    group_.out_step = kept_steps_[kOut];
-    group_.coefficient_step = row_values_;
+    SetSteps(kept_steps_, kept_steps_, row_values_);
+    Places place = rows.at;
     for (std::int64_t r = 0; r < rows.count; ++r) {
+      Places next = place;
+      for (int k = 0; k < kRotaryOperands; ++k) next[k] += summed_steps_[k];
+      soon_ = fetches_x ? kX : r + 1 < rows.count ? kIn : kRotaryOperands;
       for (const Piece& piece : pieces()) {
         group_.rows = piece.count;
-        RotateGroup(in + r * summed_steps_[kIn] + piece.at[kIn], out + r * summed_steps_[kOut] + piece.at[kOut],
-                    piece.first);
+        RotateGroup(place, piece.at, piece.first, fetches_x ? place : next);
       }
+      place = next;
     }
   }
 
-  void RotateGroup(const T* in, T* out, std::int64_t row) {
-    group_.in = in;
-    group_.out = out;
-    group_.coefficients = coefficients_ + row * row_values_;
+  void SetSteps(const Places& rows, const Places& tables, std::int64_t coefficients) {
+    group_.in_step = rows[kIn];
+    group_.out_step = rows[kOut];
+    group_.cos_step = tables[kCos];
+    group_.sin_step = tables[kSin];
+    group_.coefficient_step = coefficients;
+    group_.soon_step = sums_ && !terms_first_ ? rows[kX] : rows[kIn];
+  }
+
+  // Rows from `at` below the table row at `place`, the panel's `row`.
+  void RotateGroup(const Places& at, const Places& place, std::int64_t row, const Places& soon_at) {
+    group_.in = Place<const T>(kIn, at) + place[kIn] + maps_[kIn].offset;
+    group_.out = Place<T>(kOut, at) + place[kOut] + maps_[kOut].offset;
+    if (direct_) {
+      group_.cos = Place<const T>(kCos, place);
+      group_.sin = Place<const T>(kSin, place);
+    } else {
+      group_.coefficients = coefficients_ + row * row_values_;
+    }
+    group_.soon =
+        soon_ == kRotaryOperands ? nullptr : Place<const T>(soon_, soon_at) + place[soon_] + maps_[soon_].offset;
     rotate_(group_);
   }
 
@@ -415,22 +476,28 @@ class BlockRunner {
   std::array<PairMap, kRotaryOperands> maps_;
   bool write_out_;
   bool sums_;
+  bool terms_first_;
+  bool passes_;   // some channels do not turn
+  bool direct_;   // tables are read where they are used
+  bool single_;   // sums are written as they are made
   bool one_run_;  // every sum is one run
   Order order_;
   Places kept_steps_, summed_steps_;  // from one row to the next along the innermost axes
   void (*rotate_)(const RowGroup<T>&);
   void (*add_terms_)(const TermGroup<T>&, C* runs);
+  void (*write_terms_)(const SingleSums<T>&);
   decltype(TableKernels<T, TableT>::make) read_table_;
   decltype(TableKernels<T, TableT>::write) write_dcos_;
   decltype(TableKernels<T, TableT>::write) write_dsin_;
 
   // The current panel: some table rows of a block, in pieces; and the chunk of the rows under them.
   std::int64_t panel_begin_, panel_rows_, pieces_count_;
-  Piece pieces_[kMaxPanelRows];
+  Piece pieces_[kMaxPieces];
   std::int64_t chunk_, chunk_begin_, chunk_end_;
   std::int64_t begin_, pairs_;  // the current segment
   std::int64_t row_values_;     // coefficients of one table row, and sums
   RowGroup<T> group_;
+  int soon_ = kRotaryOperands;  // the operand to fetch; none
   TermGroup<T> terms_;
   C* coefficients_;
   C* runs_;
@@ -442,7 +509,7 @@ template <class T, class TableT>
 void RunBlocksOf(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end) {
   BlockRunner<T, TableT> runner(run);
   for (std::int64_t block = begin; block < end; ++block) runner.Run(thread, block);
-  if (run.stream) hwy::FlushStream();
+  if (run.stream || run.stream_sums) hwy::FlushStream();
 }
 
 void RunBlocks(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end) {

@@ -13,6 +13,7 @@
 #endif
 
 #include "cpu/pairs-inl.h"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gyrograd::internal {
@@ -90,46 +91,104 @@ void MakeCoefficients(const PairRow<const TableT>& cos, const PairRow<const Tabl
 
 // ---- rows
 
-// Rows at equal distances, each with its table row's coefficients (or all with one: coefficient_step 0). Distances and
-// strides in elements.
+inline constexpr std::int64_t kLineBytes = 64;
+
+// Rows at equal distances, each with its table row (or all with one: step 0): its coefficients, or cos and sin
+// themselves. Distances and strides in elements.
 template <class T>
 struct RowGroup {
   const T* in;
   T* out;
   const Arithmetic<T>* coefficients;
+  const T* cos;
+  const T* sin;
+  const T* soon;  // rows that are read next, to be fetched meanwhile; null: none
   std::int64_t rows;
-  std::int64_t in_step, out_step, coefficient_step;
+  std::int64_t in_step, out_step, coefficient_step, cos_step, sin_step, soon_step;
   std::int64_t begin, pairs;  // the segment: pairs begin .. begin + pairs - 1 of each row
   std::int64_t in_pair_stride, in_member_stride;
   std::int64_t out_pair_stride, out_member_stride;
+  std::int64_t cos_member_stride, sin_member_stride;
+  bool forward;
   bool stream;
 };
 
-template <class C>
-HWY_INLINE Pairs<C> Rotate(const Pairs<C>& in, const C* coefficients) {
-  const Member<C> out0 = Add<C>(Mul<C>(LoadValues(coefficients, 0), in.m0), Mul<C>(LoadValues(coefficients, 1), in.m1));
-  const Member<C> out1 = Add<C>(Mul<C>(LoadValues(coefficients, 2), in.m1), Mul<C>(LoadValues(coefficients, 3), in.m0));
-  return {out0, out1};
+// Asks for a step's share of a row that is read soon: its pairs p .. p + count - 1, were they side by side.
+template <class T>
+HWY_INLINE void Fetch(const T* row, std::int64_t p, std::int64_t count) {
+  const char* const from = reinterpret_cast<const char*>(row + 2 * p);
+  const std::int64_t bytes = 2 * count * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < bytes; i += kLineBytes) hwy::Prefetch(from + i);
 }
 
-template <class T, Layout kIn, Layout kOut, Order kOrder>
+// Coefficients of one step, made once by MakeCoefficients: for table rows that serve many rows.
+template <class T>
+struct Prepared {
+  using C = Arithmetic<T>;
+  const C* values;
+
+  explicit Prepared(const RowGroup<T>& group) : values(group.coefficients) {}
+  void NextRow(const RowGroup<T>& group) { values += group.coefficient_step; }
+
+  template <bool kFull>
+  HWY_INLINE Pairs<C> Rotate(const Pairs<C>& in, std::int64_t p, std::int64_t) const {
+    const C* const a = values + p / kStepPairs<C> * kStepValues<C>;
+    return {Add<C>(Mul<C>(LoadValues(a, 0), in.m0), Mul<C>(LoadValues(a, 1), in.m1)),
+            Add<C>(Mul<C>(LoadValues(a, 2), in.m1), Mul<C>(LoadValues(a, 3), in.m0))};
+  }
+};
+
+// Coefficients read from cos and sin where they are used: for table rows that serve one row, or lie beside each other
+// as the rows do.
+template <class T, Layout kLayout, Order kOrder>
+struct Direct {
+  using C = Arithmetic<T>;
+  PairRow<const T> cos;
+  PairRow<const T> sin;
+  std::int64_t begin;
+  bool forward;
+
+  explicit Direct(const RowGroup<T>& group)
+      : cos{group.cos, 1, group.cos_member_stride},
+        sin{group.sin, 1, group.sin_member_stride},
+        begin(group.begin),
+        forward(group.forward) {}
+  void NextRow(const RowGroup<T>& group) {
+    cos.row += group.cos_step;
+    sin.row += group.sin_step;
+  }
+
+  template <bool kFull>
+  HWY_INLINE Pairs<C> Rotate(const Pairs<C>& in, std::int64_t p, std::int64_t count) const {
+    const Pairs<C> c = LoadPairs<T, kLayout, kOrder, kFull>(cos, begin + p, count);
+    const Pairs<C> s = LoadPairs<T, kLayout, kOrder, kFull>(sin, begin + p, count);
+    const Member<C> kept0 = Mul<C>(c.m0, in.m0);
+    const Member<C> kept1 = Mul<C>(c.m1, in.m1);
+    if (forward) return {Sub<C>(kept0, Mul<C>(s.m0, in.m1)), Add<C>(kept1, Mul<C>(s.m1, in.m0))};
+    return {Add<C>(kept0, Mul<C>(s.m1, in.m1)), Sub<C>(kept1, Mul<C>(s.m0, in.m0))};
+  }
+};
+
+template <class T, Layout kIn, Layout kOut, Order kOrder, class Coefficients>
 void RotateRows(const RowGroup<T>& group) {
   using C = Arithmetic<T>;
   PairRow<const T> in{group.in, group.in_pair_stride, group.in_member_stride};
   PairRow<T> out{group.out, group.out_pair_stride, group.out_member_stride};
-  const C* coefficients = group.coefficients;
+  Coefficients coefficients(group);
+  const T* soon = group.soon;
   const std::int64_t begin = group.begin;
   const bool stream = group.stream;
   for (std::int64_t r = group.rows; r > 0; --r) {
-    const C* step_coefficients = coefficients;
     ForSteps<C>(group.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+      if (soon != nullptr) Fetch(soon, begin + p, count);
       const Pairs<C> v = LoadPairs<T, kIn, kOrder, full()>(in, begin + p, count);
-      StorePairs<T, kOut, kOrder, full()>(Rotate<C>(v, step_coefficients), out, begin + p, count, stream);
-      step_coefficients += kStepValues<C>;
+      StorePairs<T, kOut, kOrder, full()>(coefficients.template Rotate<full()>(v, p, count), out, begin + p, count,
+                                          stream);
     });
     in.row += group.in_step;
     out.row += group.out_step;
-    coefficients += group.coefficient_step;
+    if (soon != nullptr) soon += group.soon_step;
+    coefficients.NextRow(group);
   }
 }
 
@@ -205,6 +264,42 @@ void AddTerms(const TermGroup<T>& group, Arithmetic<T>* runs) {
   });
 }
 
+// Sums of one term each, in the places of cos and sin: for table rows at equal distances, `terms.rows` of them.
+template <class T>
+struct SingleSums {
+  TermGroup<T> terms;
+  T* dcos;  // null: not wanted
+  T* dsin;
+  std::int64_t dcos_step, dsin_step;
+  std::int64_t dcos_member_stride, dsin_member_stride;
+  bool stream;
+};
+
+template <class T, Layout kDy, Layout kX, Layout kTable, Order kOrder>
+void WriteTerms(const SingleSums<T>& sums) {
+  using C = Arithmetic<T>;
+  const TermGroup<T>& terms = sums.terms;
+  PairRow<const T> dy_row{terms.dy, terms.dy_pair_stride, terms.dy_member_stride};
+  PairRow<const T> x_row{terms.x, terms.x_pair_stride, terms.x_member_stride};
+  PairRow<T> dcos{sums.dcos, 1, sums.dcos_member_stride};
+  PairRow<T> dsin{sums.dsin, 1, sums.dsin_member_stride};
+  for (std::int64_t r = terms.rows; r > 0; --r) {
+    ForSteps<C>(terms.pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+      const std::int64_t at = terms.begin + p;
+      const Pairs<C> dy = LoadPairs<T, kDy, kOrder, full()>(dy_row, at, count);
+      const Pairs<C> x = LoadPairs<T, kX, kOrder, full()>(x_row, at, count);
+      const Pairs<C> cos_terms{Mul<C>(dy.m0, x.m0), Mul<C>(dy.m1, x.m1)};
+      const Pairs<C> sin_terms{Neg<C>(Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0)};
+      if (dcos.row != nullptr) StorePairs<T, kTable, kOrder, full()>(cos_terms, dcos, at, count, sums.stream);
+      if (dsin.row != nullptr) StorePairs<T, kTable, kOrder, full()>(sin_terms, dsin, at, count, sums.stream);
+    });
+    dy_row.row += terms.dy_step;
+    x_row.row += terms.x_step;
+    if (dcos.row != nullptr) dcos.row += sums.dcos_step;
+    if (dsin.row != nullptr) dsin.row += sums.dsin_step;
+  }
+}
+
 // ---- sums
 
 // Adds finished runs to the totals and starts new ones. A run starts from -0, which changes no term, not even -0.
@@ -237,11 +332,10 @@ HWY_INLINE void AddRuns(double* runs, double* totals, double* errors, std::int64
 template <class TableT>
 HWY_INLINE Vec<float> FinishTotals(const double* totals, const double*, float) {
   const Tag<double> dd;
-  const TagHalfF dh;
   const auto convert = [&](const double* from) {
     const auto v = hn::Load(dd, from);
     if constexpr (std::is_same_v<TableT, float>) {
-      return hn::DemoteTo(dh, v);
+      return DemoteF64(v);
     } else {
       return RoundToOddF32(v);
     }

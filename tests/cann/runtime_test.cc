@@ -54,8 +54,6 @@ TEST(CannRuntime, Devices) {
 TEST(CannRuntime, Options) {
   EXPECT_EQ(aclrtSetSysParamOpt(ACL_OPT_DETERMINISTIC, 1), ACL_SUCCESS);
   EXPECT_EQ(aclrtCtxSetSysParamOpt(ACL_OPT_ENABLE_KERNEL_EARLY_START, 0), ACL_SUCCESS);
-  EXPECT_TRUE(Gives(aclrtSetSysParamOpt(static_cast<aclSysParamOpt>(4), 1), ACL_ERROR_INVALID_PARAM, {"opt is 4"}));
-  EXPECT_TRUE(Gives(aclrtCtxSetSysParamOpt(static_cast<aclSysParamOpt>(7), 1), ACL_ERROR_INVALID_PARAM, {"opt is 7"}));
 }
 
 TEST(CannMemory, AllocatesAlignedAndFrees) {
@@ -247,7 +245,6 @@ TEST(CannTypes, Sizes) {
   EXPECT_EQ(aclDataTypeSize(ACL_COMPLEX128), 16u);
   EXPECT_EQ(aclDataTypeSize(ACL_DT_UNDEFINED), 0u);
   EXPECT_EQ(aclDataTypeSize(ACL_STRING), 0u);
-  EXPECT_EQ(aclDataTypeSize(static_cast<aclDataType>(15)), 0u);
 }
 
 TEST(CannMessages, AreTheThreadsOwn) {

@@ -290,7 +290,7 @@ const AliasCase kAliasCases[] = {
     {"dx_rows_that_overlap", [](Slices& s) { s.dx.strides = {7, 1}; }, {"dx"}},
     {"dx_elements_that_meet", [](Slices& s) { s.dx.strides = {6, 3}; }, {"dx"}},
     {"dx_columns_between_columns", [](Slices& s) { s.dx.strides = {1, 4}; }, {}},
-    {"dx_of_odd_strides_that_never_meet", [](Slices& s) { s.dx.strides = {3, 13}; }, {}},
+    {"dx_of_odd_strides_that_never_meet", [](Slices& s) { s.dx = {1000, {4, 8}, {3, 13}}; }, {}},
     {"dcos_of_stride_zero", [](Slices& s) { s.dcos.strides = {8, 0}; }, {"dcos"}},
     {"dsin_of_outer_stride_zero", [](Slices& s) { s.dsin.strides = {0, 1}; }, {}},
 };

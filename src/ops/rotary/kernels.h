@@ -18,6 +18,7 @@ struct RotaryRun {
   double* partials = nullptr;     // plan->partials_bytes
   char* row_buffers = nullptr;    // plan->row_buffer_bytes for each thread
   bool stream = false;            // stores to kOut pass the cache by
+  bool stream_sums = false;       // so do those to kDcos and kDsin (single terms)
   bool in_place_shuffle = false;  // kOut is kIn, and their pairs lie in different channels
   std::int64_t segments_per_block = 1;
 

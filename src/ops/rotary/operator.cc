@@ -34,16 +34,21 @@ void WriteZeros(const ConstTensorView& view, void* data) {
 }
 
 // Whole cache lines, or the processor would read what it is to pass by.
-bool LinesAligned(const RotaryPlanData& plan, const void* out) {
-  const auto size = static_cast<std::int64_t>(SizeOf(plan.type));
+bool LinesAligned(const RotaryPlanData& plan, const RotaryAddresses& data, int operand) {
+  const auto size = static_cast<std::int64_t>(SizeOf(plan.call.views[operand].dtype));
   const auto aligned = [size](std::int64_t elements) { return elements * size % std::int64_t{kCacheLine} == 0; };
-  const PairMap& map = plan.maps[kOut];
+  const PairMap& map = plan.maps[operand];
   const bool split = map.IsSplit() && aligned(map.member_stride) && aligned(plan.pairs);
   const bool interleaved = map.IsInterleaved() && aligned(2 * plan.pairs);
   bool all = (split || interleaved) && aligned(map.offset);
-  for (const RotaryAxis& axis : plan.kept) all = all && aligned(axis.strides[kOut]);
-  for (const RotaryAxis& axis : plan.summed) all = all && aligned(axis.strides[kOut]);
-  return all && reinterpret_cast<std::uintptr_t>(out) % kCacheLine == 0;
+  for (const RotaryAxis& axis : plan.kept) all = all && aligned(axis.strides[operand]);
+  for (const RotaryAxis& axis : plan.summed) all = all && aligned(axis.strides[operand]);
+  return all && reinterpret_cast<std::uintptr_t>(data[operand]) % kCacheLine == 0;
+}
+
+// Whether stores to an output may pass the cache by: it is absent, or not read as well and made of whole lines.
+bool MayStream(const RotaryPlanData& plan, const RotaryAddresses& data, int operand, int input) {
+  return data[operand] == nullptr || (data[operand] != data[input] && LinesAligned(plan, data, operand));
 }
 
 RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace) {
@@ -54,8 +59,8 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
   char* const aligned = static_cast<char*>(workspace) + (alignof(double) - address % alignof(double)) % alignof(double);
   run.partials = reinterpret_cast<double*>(aligned);
   run.row_buffers = aligned + plan.partials_bytes;
-  const bool in_place = data[kOut] != nullptr && (data[kOut] == data[kIn] || data[kOut] == data[kX]);
-  run.stream = plan.large_output && !in_place && LinesAligned(plan, data[kOut]);
+  run.stream = plan.large_output && data[kOut] != data[kX] && MayStream(plan, data, kOut, kIn);
+  run.stream_sums = plan.large_output && MayStream(plan, data, kDcos, kCos) && MayStream(plan, data, kDsin, kSin);
   run.in_place_shuffle =
       data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
   run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;

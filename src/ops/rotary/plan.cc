@@ -14,11 +14,13 @@ namespace {
 // What a panel keeps in the first-level cache and on the stack: coefficients, runs and totals of this many pairs of
 // f32.
 constexpr std::int64_t kPanelPairsWithSums = 512;
-constexpr std::int64_t kPanelPairs = 2048;
-constexpr std::int64_t kPadPairs = 32;                         // the widest kernel's step
-constexpr std::int64_t kFarVisitRows = 4;                      // terms of a table row while its neighbours wait
-constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
-constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
+constexpr std::int64_t kPanelPairs = 1024;
+constexpr std::int64_t kPadPairs = 32;                          // the widest kernel's step
+constexpr std::int64_t kNearVisitRows = 8;                      // terms of a table row between its rows' rotations
+constexpr std::int64_t kFarVisitRows = 4;                       // terms of a table row while its neighbours wait
+constexpr std::int64_t kStretchBytes = std::int64_t{16} << 10;  // of one operand
+constexpr std::int64_t kEnoughBlocks = 64;                      // for any number of threads worth having
+constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;   // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
 
@@ -75,12 +77,13 @@ void MakeLoops(const RotaryCall& call, RotaryPlanData& plan) {
     }
     (summed ? plan.summed : plan.kept).push_back(axis);
   }
-  if (call.options.mode == RotaryMode::kQuarter) plan.kept.push_back(QuarterAxis(call, plan.pairs));
   // The terms of the sums are numbered by the summed axes' logical order; the kept ones may be walked in memory's.
   const int walked = call.given[kOut] ? kOut : kIn;
   std::stable_sort(plan.kept.begin(), plan.kept.end(), [walked](const RotaryAxis& a, const RotaryAxis& b) {
     return std::abs(a.strides[walked]) > std::abs(b.strides[walked]);
   });
+  // Innermost, so that both steps of a row are neighbours whatever the strides: PassChannels relies on it.
+  if (call.options.mode == RotaryMode::kQuarter) plan.kept.push_back(QuarterAxis(call, plan.pairs));
   MergeAxes(plan.kept);
   MergeAxes(plan.summed);
   for (const RotaryAxis& axis : plan.kept) plan.table_rows *= axis.extent;
@@ -94,19 +97,64 @@ void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
   plan.table_rows_per_row = call.options.mode == RotaryMode::kQuarter ? 2 : 1;
 }
 
-// Panels as the scratch memory of a block holds them.
-void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
-  const std::int64_t width = plan.type == DType::kF64 ? 2 : 1;  // in f32s
-  const std::int64_t capacity = (call.wants_sums() ? kPanelPairsWithSums : kPanelPairs) / width;
-  plan.segment_pairs = std::min(plan.pairs, capacity);
-  plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
-  if (!plan.summed.empty()) {
-    const auto step = [](const std::vector<RotaryAxis>& axes) { return std::abs(axes.back().strides[kIn]); };
-    plan.is_near = plan.kept.empty() || step(plan.summed) < step(plan.kept);
-  }
+// Whether cos and sin may be read where they are used, as vectors that pair up with the rows' own.
+bool CanReadDirectly(const RotaryCall& call, const RotaryPlanData& plan) {
+  const PairMap& in = plan.maps[kIn];
+  const PairMap& out = plan.maps[call.given[kOut] ? kOut : kIn];
+  const auto is_unit = [](const PairMap& map) { return map.IsSplit() || map.IsInterleaved(); };
+  const bool interleaved = in.IsInterleaved() && out.IsInterleaved();
+  const auto fits = [interleaved](const PairMap& map) { return interleaved ? map.IsInterleaved() : map.IsSplit(); };
+  return plan.type == plan.table_type && is_unit(in) && is_unit(out) && fits(plan.maps[kCos]) && fits(plan.maps[kSin]);
+}
+
+// Whether sums of one term may be written where their factors are read, in vectors.
+bool CanWriteDirectly(const RotaryCall& call, const RotaryPlanData& plan) {
+  const PairMap& dy = plan.maps[kIn];
+  const PairMap& x = plan.maps[kX];
+  const auto is_unit = [](const PairMap& map) { return map.IsSplit() || map.IsInterleaved(); };
+  const bool interleaved = dy.IsInterleaved() && x.IsInterleaved();
+  const auto fits = [&](int operand) {
+    const PairMap& map = plan.maps[operand];
+    return !call.given[operand] || (interleaved ? map.IsInterleaved() : map.IsSplit());
+  };
+  return plan.type == plan.table_type && is_unit(dy) && is_unit(x) && fits(kDcos) && fits(kDsin);
+}
+
+bool IsNear(const RotaryPlanData& plan) {
+  if (plan.summed.empty() || plan.kept.empty()) return !plan.summed.empty();
+  return std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept.back().strides[kIn]);
+}
+
+// The pairs of a panel that the backend's scratch memory holds.
+std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool keeps_coefficients) {
+  if (!call.wants_sums()) return plan.type == DType::kF64 ? kPanelPairs / 2 : kPanelPairs;
+  if (plan.type == DType::kF64) return kPanelPairsWithSums / 2;
+  return keeps_coefficients ? kPanelPairsWithSums : 2 * kPanelPairsWithSums;
+}
+
+// How many table rows are worked on together: near rows under one, others as many as the scratch memory holds; or,
+// where nothing is kept of them, as make long stretches of memory.
+std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::int64_t pairs,
+                       bool keeps_coefficients) {
+  if (plan.is_near) return 1;
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
-  plan.panel_rows = plan.is_near ? 1 : std::clamp<std::int64_t>(capacity / padded, 1, plan.table_rows);
-  plan.visit_rows = plan.panel_rows == 1 ? plan.rows_per_run : kFarVisitRows;
+  const std::int64_t row_bytes = 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
+  const std::int64_t stretch = std::max<std::int64_t>(1, kStretchBytes / row_bytes);
+  const bool keeps_nothing = !keeps_coefficients && !call.wants_sums();
+  return std::min({keeps_nothing ? stretch : pairs / padded, stretch, plan.table_rows});
+}
+
+void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
+  plan.is_near = IsNear(plan);
+  plan.direct_tables = !plan.is_near && CanReadDirectly(call, plan);
+  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && CanWriteDirectly(call, plan);
+  // In place, interleave-half takes its tables in another order than they stand in.
+  const bool keeps_coefficients = !plan.direct_tables || call.options.mode == RotaryMode::kInterleaveHalf;
+  const std::int64_t pairs = PanelPairs(call, plan, keeps_coefficients);
+  plan.segment_pairs = std::min(plan.pairs, pairs);
+  plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
+  plan.panel_rows = PanelRows(call, plan, pairs, keeps_coefficients);
+  plan.visit_rows = !call.wants_sums() ? plan.rows_per_run : plan.panel_rows == 1 ? kNearVisitRows : kFarVisitRows;
 }
 
 void CutTerms(RotaryPlanData& plan) {

@@ -2,7 +2,7 @@
 #include "cann/guard.h"
 
 #include <cstddef>
-#include <deque>
+#include <list>
 
 namespace gyrograd::cann {
 namespace {
@@ -10,9 +10,9 @@ namespace {
 constexpr std::size_t kKeptErrors = 64;
 
 struct ErrorLog {
-  std::deque<std::string> kept;  // newest first
-  bool lost = false;             // a message found no memory
-  std::string given;             // what the last TakeErrors returned
+  std::list<std::string> kept;  // newest first; an empty list, unlike a deque, takes no memory
+  bool lost = false;            // a message found no memory
+  std::string given;            // what the last TakeErrors returned
 };
 
 ErrorLog& ThisThreadsLog() {

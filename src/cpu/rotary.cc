@@ -18,6 +18,8 @@ namespace HWY_NAMESPACE {
 
 // A panel's values: coefficients, runs and totals, each where it is needed. The plan sees to it that they fit.
 inline constexpr std::size_t kScratchBytes = 49152;
+inline constexpr std::size_t kSegmentRowBytes = 8192;  // the longest row of one segment
+static_assert(kStackRowElements * sizeof(double) <= kScratchBytes);
 
 inline Layout LayoutOf(const PairMap& map) {
   return map.IsSplit() ? Layout::kSplit : map.IsInterleaved() ? Layout::kInterleaved : Layout::kStrided;
@@ -134,14 +136,14 @@ class BlockRunner {
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
     maps_ = plan_.maps;
-    if (run.in_place_shuffle) maps_[kIn] = maps_[kOut];
+    rotated_map_ = maps_[run.in_place_shuffle ? kOut : kIn];
     write_out_ = plan_.call.given[kOut];
     sums_ = plan_.call.wants_sums();
     terms_first_ = !write_out_ || run.data[kOut] == run.data[kIn] || run.data[kOut] == run.data[kX];
     passes_ = plan_.passed[0].count + plan_.passed[1].count > 0;
     kept_steps_ = Walk(plan_.kept, 0).strides();
     summed_steps_ = Walk(plan_.summed, 0).strides();
-    one_run_ = plan_.chunks == 1 && plan_.chunk_rows <= plan_.rows_per_run;
+    one_run_ = plan_.partials_bytes == 0 && plan_.chunk_rows <= plan_.rows_per_run;
     ChooseKernels();
   }
 
@@ -153,11 +155,12 @@ class BlockRunner {
     chunk_ = block / groups / plan_.tiles;
     chunk_begin_ = chunk_ * plan_.chunk_rows;
     chunk_end_ = std::min(chunk_begin_ + plan_.chunk_rows, plan_.rows_per_table_row);
+    HWY_ALIGN unsigned char scratch[kScratchBytes];
+    scratch_ = scratch;
     Walk walk(plan_.kept, tile_begin);
     for (panel_begin_ = tile_begin; panel_begin_ < tile_end; panel_begin_ += panel_rows_) {
       TakePanel(walk, std::min(plan_.panel_rows, tile_end - panel_begin_));
-      if (run_.in_place_shuffle) ShuffleRows(thread);
-      for (std::int64_t s = 0; s < run_.segments_per_block; ++s) RunSegment(first_segment + s);
+      run_.in_place_shuffle ? RunInPlace(thread) : RunSegments(first_segment, write_out_, sums_);
     }
   }
 
@@ -196,14 +199,15 @@ class BlockRunner {
   }
 
   void ChooseKernels() {
-    const LayoutPair rows = LayoutsOf(maps_[kIn], maps_[write_out_ ? kOut : kX]);
+    const LayoutPair rows = LayoutsOf(rotated_map_, maps_[write_out_ ? kOut : kX]);
     const LayoutPair terms = LayoutsOf(maps_[kIn], maps_[kX]);
     // In x's absence its map is that of one contiguous member, which asks for nothing.
     order_ = sums_ && OrderOf<T>(terms) == Order::kNatural ? Order::kNatural : OrderOf<T>(rows);
     // Interleave-half in place has moved its rows away from the places that its tables stand in.
     direct_ = std::is_same_v<T, TableT> && plan_.direct_tables && !run_.in_place_shuffle;
     rotate_ = ChooseRotate<T>(rows, order_, direct_);
-    single_ = std::is_same_v<T, TableT> && plan_.single_terms && !run_.in_place_shuffle;
+    const bool on_tables = run_.data[kDcos] == run_.data[kCos] || run_.data[kDsin] == run_.data[kSin];
+    single_ = std::is_same_v<T, TableT> && plan_.single_terms && !(write_out_ && terms_first_ && on_tables);
     write_terms_ = ChooseWriteTerms<T>(terms, order_);
     add_terms_ = ChooseAddTerms<T>(terms, order_, plan_.per_pair_tables);
     const Layout cos = LayoutOf(maps_[kCos]);
@@ -222,26 +226,47 @@ class BlockRunner {
     return {Place<E>(operand, place), maps_[operand].pair_stride, maps_[operand].member_stride};
   }
 
-  void RunSegment(std::int64_t segment) {
+  void RunSegments(std::int64_t first, bool rotates, bool adds) {
+    for (std::int64_t s = first; s < first + run_.segments_per_block; ++s) {
+      StartSegment(s, rotates, adds);
+      VisitRows(s == 0, rotates, adds);
+      if (adds) FinishSums();
+    }
+  }
+
+  // The terms need dy and x where they are; then every row is laid out anew, and rotated where it stands. Sums may be
+  // written over cos and sin, so coefficients come before them.
+  void RunInPlace(int thread) {
+    if (plan_.segments > 1) {
+      if (sums_) RunSegments(0, false, true);
+      ShuffleRows(thread);
+      RunSegments(0, true, false);
+      return;
+    }
+    StartSegment(0, true, sums_);
+    if (sums_) VisitRows(true, false, true);
+    ShuffleRows(thread);
+    VisitRows(true, true, false);
+    if (sums_) FinishSums();
+  }
+
+  void StartSegment(std::int64_t segment, bool rotates, bool adds) {
     begin_ = segment * plan_.segment_pairs;
     pairs_ = std::min(plan_.segment_pairs, plan_.pairs - begin_);
     row_values_ = (pairs_ + kStepPairs<C> - 1) / kStepPairs<C> * kStepValues<C>;
-    HWY_ALIGN unsigned char scratch[kScratchBytes];
-    CarveScratch(scratch);
-    if (write_out_ && !direct_) {
+    CarveScratch();
+    if (rotates && !direct_) {
       ForTableRows([this](const Places& place, std::int64_t row) {
         read_table_(TableRow<const TableT>(kCos, place), TableRow<const TableT>(kSin, place), begin_, pairs_,
                     plan_.call.forward, coefficients_ + row * row_values_);
       });
     }
-    if (sums_ && !single_) StartSums();
-    VisitRows(segment == 0);
-    if (sums_ && !single_) FinishSums();
+    if (adds && !single_) StartSums();
   }
 
-  void CarveScratch(unsigned char* scratch) {
+  void CarveScratch() {
     const std::int64_t values = panel_rows_ * row_values_;
-    coefficients_ = reinterpret_cast<C*>(scratch);
+    coefficients_ = reinterpret_cast<C*>(scratch_);
     runs_ = direct_ ? coefficients_ : coefficients_ + values;
     totals_ = reinterpret_cast<double*>(runs_ + values);
     errors_ = totals_ + values;
@@ -257,29 +282,31 @@ class BlockRunner {
 
   // All rows of the chunk under the table rows of the panel: run by run, and within a run `visit_rows` terms of each
   // table row at a time. Terms come first: out may lie on dy or x.
-  void VisitRows(bool first_segment) {
+  void VisitRows(bool first_segment, bool rotates, bool adds) {
     PrepareGroups();
-    const bool pass = first_segment && write_out_ && passes_ && run_.data[kOut] != run_.data[kIn];
+    const bool pass = first_segment && rotates && passes_ && run_.data[kOut] != run_.data[kIn];
     Walk walk(plan_.summed, chunk_begin_);
     for (std::int64_t begin = chunk_begin_; begin < chunk_end_; begin += plan_.rows_per_run) {
       std::int64_t left = std::min(plan_.rows_per_run, chunk_end_ - begin);
       while (left > 0) {
         Piece rows{walk.offsets(), 0, walk.Take(std::min(plan_.visit_rows, left))};
         left -= rows.count;
-        if (sums_ && terms_first_) AddPiece(rows);
-        if (write_out_) RotatePiece(rows);
-        if (sums_ && !terms_first_) AddPiece(rows);
+        if (adds && terms_first_) AddPiece(rows);
+        if (rotates) RotatePiece(rows);
+        if (adds && !terms_first_) AddPiece(rows);
         if (pass) PassChannels(rows);
       }
-      if (sums_ && !one_run_ && !single_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
+      if (adds && !one_run_ && !single_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
     }
   }
 
   void PrepareGroups() {
     group_.begin = terms_.begin = begin_;
     group_.pairs = terms_.pairs = pairs_;
-    group_.in_pair_stride = terms_.dy_pair_stride = maps_[kIn].pair_stride;
-    group_.in_member_stride = terms_.dy_member_stride = maps_[kIn].member_stride;
+    group_.in_pair_stride = rotated_map_.pair_stride;
+    group_.in_member_stride = rotated_map_.member_stride;
+    terms_.dy_pair_stride = maps_[kIn].pair_stride;
+    terms_.dy_member_stride = maps_[kIn].member_stride;
     group_.out_pair_stride = maps_[kOut].pair_stride;
     group_.out_member_stride = maps_[kOut].member_stride;
     group_.cos_member_stride = maps_[kCos].member_stride;
@@ -359,7 +386,7 @@ class BlockRunner {
 
   // Rows from `at` below the table row at `place`, the panel's `row`.
   void RotateGroup(const Places& at, const Places& place, std::int64_t row, const Places& soon_at) {
-    group_.in = Place<const T>(kIn, at) + place[kIn] + maps_[kIn].offset;
+    group_.in = Place<const T>(kIn, at) + place[kIn] + rotated_map_.offset;
     group_.out = Place<T>(kOut, at) + place[kOut] + maps_[kOut].offset;
     if (direct_) {
       group_.cos = Place<const T>(kCos, place);
@@ -396,7 +423,8 @@ class BlockRunner {
   // ---- sums
 
   void FinishSums() {
-    if (plan_.chunks > 1) {
+    if (single_) return;
+    if (plan_.partials_bytes > 0) {
       KeepPartials();
       return;
     }
@@ -444,10 +472,11 @@ class BlockRunner {
 
   // Lays every row of the block out in kOut's places, so that it can be rotated pair by pair where it stands.
   void ShuffleRows(int thread) {
-    HWY_ALIGN T on_stack[kStackRowElements];
-    T* const buffer = plan_.row_buffer_bytes == 0
-                          ? on_stack
-                          : reinterpret_cast<T*>(run_.row_buffers + thread * plan_.row_buffer_bytes);
+    HWY_ALIGN T small[kSegmentRowBytes / sizeof(T)];
+    T* const large = plan_.row_buffer_bytes == 0
+                         ? reinterpret_cast<T*>(scratch_)  // free between the segments' sums and their rotation
+                         : reinterpret_cast<T*>(run_.row_buffers + thread * plan_.row_buffer_bytes);
+    T* const buffer = plan_.segments == 1 ? small : large;
     Walk walk(plan_.summed, chunk_begin_);
     for (std::int64_t r = chunk_begin_; r < chunk_end_; ++r) {
       T* const row = Place<T>(kOut, walk.offsets());
@@ -474,6 +503,7 @@ class BlockRunner {
   const RotaryRun& run_;
   const RotaryPlanData& plan_;
   std::array<PairMap, kRotaryOperands> maps_;
+  PairMap rotated_map_;  // kIn's when it is rotated: in place, interleave-half moves it to kOut's places first
   bool write_out_;
   bool sums_;
   bool terms_first_;
@@ -499,6 +529,7 @@ class BlockRunner {
   RowGroup<T> group_;
   int soon_ = kRotaryOperands;  // the operand to fetch; none
   TermGroup<T> terms_;
+  unsigned char* scratch_;
   C* coefficients_;
   C* runs_;
   double* totals_;
@@ -541,8 +572,8 @@ double AddPartials(const double* partials, std::int64_t chunks, std::int64_t str
     }
     total = sum;
   }
-  const double sum = errors ? total + error : total;
-  return sum == sum ? sum : total;
+  const double sum = total + error;
+  return sum == sum && error != 0 ? sum : total;  // as FinishTotals
 }
 
 template <class TableT>

@@ -347,8 +347,11 @@ template <class TableT>
 HWY_INLINE Vec<double> FinishTotals(const double* totals, const double* errors, double) {
   const Tag<double> dd;
   const auto total = hn::Load(dd, totals);
-  const auto sum = hn::Add(total, hn::Load(dd, errors));
-  return hn::IfThenElse(hn::Eq(sum, sum), sum, total);  // an infinite total has a NaN for an error
+  const auto error = hn::Load(dd, errors);
+  const auto sum = hn::Add(total, error);
+  // An infinite total has a NaN for an error; and -0 + 0 would lose the sign.
+  const auto adds = hn::And(hn::Eq(sum, sum), hn::Ne(error, hn::Zero(dd)));
+  return hn::IfThenElse(adds, sum, total);
 }
 
 // Where a block's sums are: in runs alone (one run a sum), or in totals.

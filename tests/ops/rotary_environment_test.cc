@@ -82,6 +82,8 @@ TEST_P(RotaryEnvironment, ExceptionFlags) {
 
 #if defined(__SSE__)
 
+constexpr int kThreads = 3;
+
 // The control and status word as a whole: flushing, rounding, flags, unmasked traps.
 constexpr unsigned kWords[] = {
     0x1f80 | 0x8000,           // flush to zero
@@ -109,7 +111,6 @@ TEST_P(RotaryEnvironment, ControlWordOfTheCaller) {
 }
 
 TEST_P(RotaryEnvironment, ControlWordsOfTheOtherThreads) {
-  constexpr int kThreads = 3;
   for (const unsigned word : kWords) {
     std::vector<unsigned> after(kThreads);
     RunUnder(

@@ -196,11 +196,12 @@ void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
 
 void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {
   const bool f64 = plan.type == DType::kF64;
-  if (call.wants_sums() && plan.chunks > 1) {
+  const bool shuffles = call.given[kOut] && call.options.mode == RotaryMode::kInterleaveHalf;
+  if (call.wants_sums() && (plan.chunks > 1 || (shuffles && plan.segments > 1))) {
+    plan.single_terms = false;
     const std::int64_t elements = plan.table_rows * plan.pairs * (plan.per_pair_tables ? 1 : 2);
     plan.partials_bytes = static_cast<std::size_t>(plan.chunks * elements) * 2 * sizeof(double) * (f64 ? 2 : 1);
   }
-  const bool shuffles = call.given[kOut] && call.options.mode == RotaryMode::kInterleaveHalf;
   if (shuffles && 2 * plan.pairs > kStackRowElements) {
     plan.row_buffer_bytes = static_cast<std::size_t>(2 * plan.pairs) * SizeOf(plan.type);
   }

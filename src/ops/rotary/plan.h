@@ -78,6 +78,8 @@ struct RotaryPlanData {
   int num_threads = 1;
   bool large_output = false;  // larger than the last-level cache: stores that pass it by
 
+  // Chunk totals, f64. Interleave-half rows of several segments keep them too: in place, their sums cannot be written
+  // before cos and sin, which they may lie on, have been read again.
   std::size_t partials_bytes = 0;    // chunk totals, f64
   std::size_t row_buffer_bytes = 0;  // a thread's; interleave-half in place, rows too long for the stack
 
@@ -86,7 +88,7 @@ struct RotaryPlanData {
   std::size_t workspace_bytes() const;
 };
 
-// Rows up to this long are laid out anew on the stack (interleave-half in place).
+// Rows up to this long are laid out anew in a backend's scratch memory (interleave-half in place).
 inline constexpr std::int64_t kStackRowElements = 4096;
 
 // call must have passed ValidateViews.

@@ -162,7 +162,7 @@ Status ValidateTableShape(const RotaryCall& call) {
   const std::int64_t width = call.options.per_pair_tables ? call.rotary_dim() / 2 : call.rotary_dim();
   if (table.back() != width) {
     return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kCos) + "; its last extent must be " +
+                  Has(call, kCos) + "; its last extent must equal " +
                       (call.options.per_pair_tables ? "half the rotary dimension (per_pair_tables), "
                        : call.options.rotary_dim    ? "rotary_dim, "
                        : call.forward               ? "x's, "

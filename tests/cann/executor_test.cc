@@ -196,7 +196,11 @@ INSTANTIATE_TEST_SUITE_P(Spellings, CannAddresses,
                          ::testing::Values(Setters{aclSetInputTensorAddr, aclSetOutputTensorAddr, nullptr},
                                            Setters{AclSetInputTensorAddr, AclSetOutputTensorAddr, nullptr},
                                            Setters{nullptr, nullptr, aclSetTensorAddr},
-                                           Setters{nullptr, nullptr, AclSetTensorAddr}));
+                                           Setters{nullptr, nullptr, AclSetTensorAddr}),
+                         [](const ::testing::TestParamInfo<Setters>& test) {
+                           return std::string(test.index < 2 ? "ByDirection" : "ByIndex") +
+                                  (test.index % 2 == 0 ? "" : "Capitalised");
+                         });
 
 TEST(CannAddress, KeepsTheViewsOffset) {
   ForwardProblem problem;

@@ -354,7 +354,7 @@ class BlockRunner {
   // What is read next is fetched meanwhile: x for the terms of these rows, or the same table rows' rows one step on.
   void RotatePiece(const Piece& rows) {
     const bool fetches_x = sums_ && !terms_first_;
-    if (panel_rows_ == 1 || plan_.is_near) {
+    if (panel_rows_ == 1) {
       SetSteps(summed_steps_, Places{}, 0);
       group_.rows = rows.count;
       soon_ = fetches_x ? kX : kRotaryOperands;

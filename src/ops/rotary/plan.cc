@@ -120,9 +120,16 @@ bool CanWriteDirectly(const RotaryCall& call, const RotaryPlanData& plan) {
   return plan.type == plan.table_type && is_unit(dy) && is_unit(x) && fits(kDcos) && fits(kDsin);
 }
 
-bool IsNear(const RotaryPlanData& plan) {
-  if (plan.summed.empty() || plan.kept.empty()) return !plan.summed.empty();
-  return std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept.back().strides[kIn]);
+// The two steps of a row in quarter mode, where they are a loop of their own.
+bool EndsInQuarters(const RotaryCall& call, const RotaryPlanData& plan) {
+  return call.options.mode == RotaryMode::kQuarter && plan.kept.back().extent == 2;
+}
+
+bool IsNear(const RotaryCall& call, const RotaryPlanData& plan) {
+  if (plan.summed.empty()) return false;
+  std::size_t kept = plan.kept.size();
+  if (kept > 0 && EndsInQuarters(call, plan)) --kept;
+  return kept == 0 || std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept[kept - 1].strides[kIn]);
 }
 
 // The pairs of a panel that the backend's scratch memory holds.
@@ -132,11 +139,12 @@ std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool
   return keeps_coefficients ? kPanelPairsWithSums : 2 * kPanelPairsWithSums;
 }
 
-// How many table rows are worked on together: near rows under one, others as many as the scratch memory holds; or,
-// where nothing is kept of them, as make long stretches of memory.
+// How many table rows are worked on together: near rows under one (quarter mode: under the two of
+// a row), others as many as the scratch memory holds; or, where nothing is kept of them, as make long stretches of
+// memory.
 std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::int64_t pairs,
                        bool keeps_coefficients) {
-  if (plan.is_near) return 1;
+  if (plan.is_near) return !plan.kept.empty() && EndsInQuarters(call, plan) ? 2 : 1;
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
   const std::int64_t row_bytes = 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
   const std::int64_t stretch = std::max<std::int64_t>(1, kStretchBytes / row_bytes);
@@ -145,7 +153,7 @@ std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::
 }
 
 void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
-  plan.is_near = IsNear(plan);
+  plan.is_near = IsNear(call, plan);
   plan.direct_tables = !plan.is_near && CanReadDirectly(call, plan);
   plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && CanWriteDirectly(call, plan);
   // In place, interleave-half takes its tables in another order than they stand in.
@@ -154,7 +162,7 @@ void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
   plan.segment_pairs = std::min(plan.pairs, pairs);
   plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
   plan.panel_rows = PanelRows(call, plan, pairs, keeps_coefficients);
-  plan.visit_rows = !call.wants_sums() ? plan.rows_per_run : plan.panel_rows == 1 ? kNearVisitRows : kFarVisitRows;
+  plan.visit_rows = !call.wants_sums() ? plan.rows_per_run : plan.is_near ? kNearVisitRows : kFarVisitRows;
 }
 
 void CutTerms(RotaryPlanData& plan) {

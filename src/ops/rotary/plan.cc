@@ -24,7 +24,13 @@ constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;   // of dy, x and 
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
 
-std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+// For amounts of work, which need no exactness where they are astronomical.
+std::int64_t SaturatingMul(std::int64_t a, std::int64_t b) {
+  std::int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
 
 bool IsTable(int operand) { return operand == kCos || operand == kSin || operand == kDcos || operand == kDsin; }
 
@@ -79,7 +85,7 @@ void MakeLoops(const RotaryCall& call, RotaryPlanData& plan) {
   }
   // The terms of the sums are numbered by the summed axes' logical order; the kept ones may be walked in memory's.
   const int walked = call.given[kOut] ? kOut : kIn;
-  std::stable_sort(plan.kept.begin(), plan.kept.end(), [walked](const RotaryAxis& a, const RotaryAxis& b) {
+  std::sort(plan.kept.begin(), plan.kept.end(), [walked](const RotaryAxis& a, const RotaryAxis& b) {
     return std::abs(a.strides[walked]) > std::abs(b.strides[walked]);
   });
   // Innermost, so that both steps of a row are neighbours whatever the strides: PassChannels relies on it.
@@ -97,27 +103,18 @@ void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
   plan.table_rows_per_row = call.options.mode == RotaryMode::kQuarter ? 2 : 1;
 }
 
-// Whether cos and sin may be read where they are used, as vectors that pair up with the rows' own.
-bool CanReadDirectly(const RotaryCall& call, const RotaryPlanData& plan) {
-  const PairMap& in = plan.maps[kIn];
-  const PairMap& out = plan.maps[call.given[kOut] ? kOut : kIn];
-  const auto is_unit = [](const PairMap& map) { return map.IsSplit() || map.IsInterleaved(); };
-  const bool interleaved = in.IsInterleaved() && out.IsInterleaved();
-  const auto fits = [interleaved](const PairMap& map) { return interleaved ? map.IsInterleaved() : map.IsSplit(); };
-  return plan.type == plan.table_type && is_unit(in) && is_unit(out) && fits(plan.maps[kCos]) && fits(plan.maps[kSin]);
-}
-
-// Whether sums of one term may be written where their factors are read, in vectors.
-bool CanWriteDirectly(const RotaryCall& call, const RotaryPlanData& plan) {
-  const PairMap& dy = plan.maps[kIn];
-  const PairMap& x = plan.maps[kX];
-  const auto is_unit = [](const PairMap& map) { return map.IsSplit() || map.IsInterleaved(); };
-  const bool interleaved = dy.IsInterleaved() && x.IsInterleaved();
-  const auto fits = [&](int operand) {
-    const PairMap& map = plan.maps[operand];
-    return !call.given[operand] || (interleaved ? map.IsInterleaved() : map.IsSplit());
-  };
-  return plan.type == plan.table_type && is_unit(dy) && is_unit(x) && fits(kDcos) && fits(kDsin);
+// Whether vectors of two tables pair up with those of two operands' rows as they lie in memory: the tables may then be
+// read, or written, where the rows are used.
+bool PairUp(const RotaryCall& call, const RotaryPlanData& plan, RotaryOperand in, RotaryOperand out,
+            std::array<RotaryOperand, 2> tables) {
+  const PairMap& a = plan.maps[in];
+  const PairMap& b = plan.maps[out];
+  if (plan.type != plan.table_type || a.IsStrided() || b.IsStrided()) return false;
+  const bool interleaved = a.IsInterleaved() && b.IsInterleaved();
+  return std::all_of(tables.begin(), tables.end(), [&](RotaryOperand table) {
+    const PairMap& map = plan.maps[table];
+    return !call.given[table] || (interleaved ? map.IsInterleaved() : map.IsSplit());
+  });
 }
 
 // The two steps of a row in quarter mode, where they are a loop of their own.
@@ -154,8 +151,8 @@ std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::
 
 void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
   plan.is_near = IsNear(call, plan);
-  plan.direct_tables = !plan.is_near && CanReadDirectly(call, plan);
-  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && CanWriteDirectly(call, plan);
+  plan.direct_tables = !plan.is_near && PairUp(call, plan, kIn, call.given[kOut] ? kOut : kIn, {kCos, kSin});
+  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && PairUp(call, plan, kIn, kX, {kDcos, kDsin});
   // In place, interleave-half takes its tables in another order than they stand in.
   const bool keeps_coefficients = !plan.direct_tables || call.options.mode == RotaryMode::kInterleaveHalf;
   const std::int64_t pairs = PanelPairs(call, plan, keeps_coefficients);
@@ -190,8 +187,8 @@ void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t row_bytes = plan.segment_pairs * 2 * size * streams;
   if (!call.wants_sums()) ShareRows(plan, row_bytes);
   const std::int64_t panels = CeilDiv(plan.table_rows, plan.panel_rows);
-  const std::int64_t panel_bytes = plan.panel_rows * plan.chunk_rows * row_bytes;
-  const std::int64_t most = CeilDiv(panels * plan.chunks * plan.segments, kEnoughBlocks);
+  const std::int64_t panel_bytes = SaturatingMul(SaturatingMul(plan.panel_rows, plan.chunk_rows), row_bytes);
+  const std::int64_t most = CeilDiv(SaturatingMul(panels * plan.segments, plan.chunks), kEnoughBlocks);
   const std::int64_t panels_a_tile = std::clamp<std::int64_t>(kBlockBytes / panel_bytes, 1, most);
   plan.tile_rows = plan.panel_rows * panels_a_tile;
   plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);

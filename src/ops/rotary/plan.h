@@ -34,6 +34,7 @@ struct PairMap {
   // The two layouts that vector loads take: members apart, each contiguous; and members side by side.
   bool IsSplit() const { return pair_stride == 1; }
   bool IsInterleaved() const { return pair_stride == 2 && member_stride == 1; }
+  bool IsStrided() const { return !IsSplit() && !IsInterleaved(); }
 };
 
 // Channels that do not turn: `count` from `begin` on are copied.

@@ -21,10 +21,10 @@ PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
-demo: build  ## checks the real problems of cases/rotary_grad.csv against the reference
+demo: python  ## checks the real problems of cases/rotary_grad.csv against the reference
 	@.venv/bin/gyrograd check cases/rotary_grad.csv
 
-test: build  ## every test; the last line counts them
+test: build $(STAMPS)/test  ## every test; the last line counts them
 	@.venv/bin/python tools/run_tests.py
 
 test-large: build  ## what needs more than 4 GB of memory
@@ -76,15 +76,19 @@ $(STAMPS)/venv: | system
 # What pyproject.toml names under [build-system]: installed once, so that a rebuild of the package is incremental.
 $(STAMPS)/build-tools: pyproject.toml $(STAMPS)/venv
 	@$(STEP) pip-build-tools "Python build tools" $(PIP) -q \
-	  $$(.venv/bin/python tools/build_requirements.py)
+	  $$(.venv/bin/python tools/requirements.py build)
 	@touch $@
 
 $(STAMPS)/gyrograd: $(PYTHON_SOURCES) $(STAMPS)/build-tools
 	@$(STEP) pip-gyrograd "Python package in .venv" \
-	  $(PIP) --no-build-isolation --config-settings=build-dir=build/python '.[test]'
+	  $(PIP) --no-build-isolation --config-settings=build-dir=build/python .
 	@touch $@
 
-$(STAMPS)/bench: bench/requirements.txt $(STAMPS)/gyrograd
+$(STAMPS)/test: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd
+	@$(STEP) pip-test "Python packages of the tests (PyTorch, JAX)" $(PIP) -q $$(.venv/bin/python tools/requirements.py test)
+	@touch $@
+
+$(STAMPS)/bench: bench/requirements.txt $(STAMPS)/test
 	@$(STEP) pip-bench "Python packages of the benchmarks" $(PIP) -q -r bench/requirements.txt
 	@touch $@
 

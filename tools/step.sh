@@ -7,6 +7,7 @@ words=$2
 shift 2
 mkdir -p build/logs
 start=$SECONDS
+[ -t 1 ] && printf '%-52s ...\r' "$words"
 "$@" >"$log" 2>&1 </dev/null
 code=$?
 if [ $code -eq 0 ]; then

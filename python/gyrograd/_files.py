@@ -100,6 +100,14 @@ def plan_outputs(output: str, names: tuple[str, ...]) -> dict[str, Path]:
     return files
 
 
+def require_apart(inputs: Iterable[str], outputs: Iterable[Path]) -> None:
+    """Refuses an output that would overwrite an input."""
+    read = {Path(text.partition("=")[2] if "=" in text and not Path(text).exists() else text).resolve() for text in inputs}
+    for path in outputs:
+        if path.resolve() in read:
+            raise InputError(f"{path}: is an input too, and would be overwritten; name another output")
+
+
 def write_tensors(files: Mapping[str, Path], tensors: Mapping[str, np.ndarray]) -> None:
     """Writes every file beside its place and moves all there at the end: a failure leaves old files as they were."""
     contents: dict[Path, dict[str, np.ndarray]] = {}

@@ -247,7 +247,7 @@ def _worst(errors: Iterator[float]) -> float:
 
 def _print_groups(groups: Sequence[dict[str, object]]) -> None:
     columns = ("mode", "type", "cases", "passed", "failed", "dx", "dcos", "dsin")
-    title = "dx: elements whose bits differ; dcos, dsin: largest error / bound"
+    title = "dx: elements whose bits differ; dcos, dsin: largest error / bound (the last rounding alone can reach 1)"
     _print_table(title, columns, [tuple(group.values()) for group in groups])
 
 
@@ -288,7 +288,8 @@ def _add_grad(commands) -> None:
         "--output",
         required=True,
         metavar="OUTPUT",
-        help="a .npz or .safetensors file; a folder that gets dx.npy, dcos.npy, dsin.npy; for one result a .npy file",
+        help="a .npz or .safetensors file; a folder that gets dx.npy, dcos.npy, dsin.npy; for one result a .npy file. "
+        "NumPy's files forget the name of bfloat16: read it back with .view(ml_dtypes.bfloat16), or use .safetensors",
     )
     _add_rotary(command)
     _add_execution(command)
@@ -304,6 +305,7 @@ def _run_grad(options: argparse.Namespace) -> int:
         raise InputError(f"{' '.join(options.inputs)}: no tensor {', '.join(missing)}")
     wanted = options.outputs or (RESULTS if "x" in tensors else RESULTS[:1])
     files = _files.plan_outputs(options.output, wanted)
+    _files.require_apart(options.inputs, files.values())
     start = time.perf_counter()
     results = _rotary_backward(tensors, options)
     seconds = time.perf_counter() - start

@@ -220,12 +220,26 @@ void ReadDlpack(const Argument& argument, nb::handle object, Array* array) {
   ReadCapsule(argument, array);
 }
 
+// What DLPack does not tell: a view that stands for the negative or the conjugate of what lies in memory.
+void RefuseLazyBits(const Argument& argument, nb::handle tensor) {
+  if (nb::cast<bool>(tensor.attr("is_neg")())) {
+    Raise(PyExc_ValueError, argument,
+          "is a view that negates its memory (is_neg()); pass it resolved, as from resolve_neg()");
+  }
+  if (nb::cast<bool>(tensor.attr("is_conj")())) {
+    Raise(PyExc_ValueError, argument,
+          "is a view that conjugates its memory (is_conj()); pass it resolved, as from resolve_conj()");
+  }
+}
+
 // A tensor that autograd follows is refused, since the result would not be: its gradient would be lost without a word.
 nb::object WithoutGrad(const Argument& argument, nb::handle tensor) {
+  RefuseLazyBits(argument, tensor);
   if (Attribute(tensor, python->requires_grad).ptr() != Py_True) return nb::borrow(tensor);
   if (nb::cast<bool>(LoadedModule(python->torch).attr("is_grad_enabled")())) {
     Raise(PyExc_ValueError, argument,
-          "requires grad, and no gradient would flow through the result; pass it detached (x.detach()) or call under "
+          "requires grad, and no gradient would flow through the result; pass it detached, as from detach(), or call "
+          "under "
           "torch.no_grad()");
   }
   return tensor.attr("detach")();

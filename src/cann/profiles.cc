@@ -114,7 +114,7 @@ Refusal CheckShapes(const RotaryProblem& problem, Profile profile) {
   }
   if (IsProduct(profile) && x.back() == 0) return "D is 0; it must be positive";
   const std::int64_t divisor = problem.mode == 2 ? 4 : 2;
-  if (x.back() % divisor != 0) return Is("D", x.back()) + "; it must divide by " + std::to_string(divisor);
+  if (x.back() % divisor != 0) return Is("D", x.back()) + "; it must be divisible by " + std::to_string(divisor);
   return std::nullopt;
 }
 

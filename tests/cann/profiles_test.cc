@@ -48,8 +48,8 @@ const Case kCases[] = {
     {"a2_interleave_896", kA2, Backward({2, 3, 4, 896}, {1, 1, 4, 896}, 1), "D is 896"},
     {"950_1024", k950, Backward({2, 3, 4, 1024}, {1, 1, 4, 1024})},
     {"950_1026", k950, Backward({2, 3, 4, 1026}, {1, 1, 4, 1026}), "D is 1026; it must be at most 1024"},
-    {"a2_odd", kA2, Backward({2, 3, 4, 7}, {1, 1, 4, 7}), "D is 7; it must divide by 2"},
-    {"950_quarter_6", k950, Backward({2, 3, 4, 6}, {1, 1, 4, 6}, 2), "D is 6; it must divide by 4"},
+    {"a2_odd", kA2, Backward({2, 3, 4, 7}, {1, 1, 4, 7}), "D is 7; it must be divisible by 2"},
+    {"950_quarter_6", k950, Backward({2, 3, 4, 6}, {1, 1, 4, 6}, 2), "D is 6; it must be divisible by 4"},
     {"950_half_6", k950, Backward({2, 3, 4, 6}, {1, 1, 4, 6})},
     {"a2_zero", kA2, Backward({2, 3, 4, 0}, {1, 1, 4, 0}), "D is 0"},
     // Types and ranks.

@@ -124,7 +124,7 @@ def test_keywords_refused(arrays, keywords, error, fragments):
     [
         ((2, 5, 64), (1, 5, 8), ("cos has shape [1, 5, 8]", "last extent", "64")),
         ((2, 5, 64), (1, 5, 32), ("cos has shape [1, 5, 32]", "last extent", "64")),
-        ((2, 5, 7), (1, 5, 7), ("dy has shape [2, 5, 7]", "divide by 2")),
+        ((2, 5, 7), (1, 5, 7), ("dy has shape [2, 5, 7]", "divisible by 2")),
         ((2, 5, 8), (5, 8), ("cos has shape [5, 8]", "rank", "3")),
         ((2, 6, 8), (1, 3, 8), ("cos has shape [1, 3, 8]", "1 or dy's", "6")),
         ((), (), ("dy has shape []", "rank", "1")),

@@ -279,11 +279,13 @@ def test_grad_reads_other_byte_orders_and_layouts(tmp_path):
     assert_results(load(tmp_path / "out.npz"), (dy, cos, sin, x))
 
 
-def test_grad_may_write_over_its_input(tmp_path):
+def test_grad_never_writes_over_its_input(tmp_path):
     arrays = problem(5, (5, 3, 16), (5, 1, 16))
     both = save(tmp_path / "both.npz", named(arrays))
-    run("grad", both, "-o", both)
-    assert_results(load(both), arrays)
+    before = both.read_bytes()
+    out, err = run("grad", both, "-o", tmp_path / "." / "both.npz", code=2)
+    assert "is an input too" in err
+    assert both.read_bytes() == before
 
 
 def test_grad_refusals_leave_old_results(tmp_path):

@@ -243,3 +243,18 @@ def test_no_framework_is_imported():
         "assert not {'torch', 'jax', 'rich', 'gyrograd._reference'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_torch_views_that_negate_their_memory_are_refused():
+    x = torch.arange(8.0).reshape(1, 8)
+    cos, sin = torch.full_like(x, 0.5), torch.full_like(x, 0.25)
+    table = torch.complex(cos, sin)
+    for arguments in ((torch._neg_view(x), cos, sin), (x, cos, table.conj().imag)):
+        with pytest.raises(ValueError, match="resolve_neg"):
+            gg.rotary(*arguments)
+    out = torch._neg_view(torch.full_like(x, 7.0))
+    with pytest.raises(ValueError, match="resolve_neg"):
+        gg.rotary(x, cos, sin, out=out)
+    assert torch.equal(out, torch.full_like(x, -7.0))
+    resolved = gg.rotary(x, cos, table.conj().imag.resolve_neg())
+    assert torch.equal(resolved, gg.rotary(x, cos, -sin))

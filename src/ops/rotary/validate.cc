@@ -78,7 +78,7 @@ Status ValidateRotaryDim(const RotaryCall& call) {
   if (call.options.rotary_dim && dim % PairMultiple(call.options.mode) != 0) {
     return Refuse(call, StatusCode::kInvalidAttribute,
                   "rotary_dim is " + std::to_string(dim) + "; in mode " + Name(call.options.mode) +
-                      " it must divide by " + std::to_string(PairMultiple(call.options.mode)));
+                      " it must be divisible by " + std::to_string(PairMultiple(call.options.mode)));
   }
   if (width >= 0 && (dim > width || offset > width - dim)) {
     return Refuse(call, StatusCode::kInvalidAttribute,
@@ -190,7 +190,7 @@ Status ValidateShapes(const RotaryCall& call) {
   }
   if (in.back() % PairMultiple(call.options.mode) != 0 && !call.options.rotary_dim) {
     return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kIn) + "; in mode " + Name(call.options.mode) + " its last extent must divide by " +
+                  Has(call, kIn) + "; in mode " + Name(call.options.mode) + " its last extent must be divisible by " +
                       std::to_string(PairMultiple(call.options.mode)));
   }
   for (const int operand : {kX, kOut}) {
@@ -314,7 +314,7 @@ Status ValidateNull(const RotaryCall& call, const RotaryAddresses& data) {
   for (int i = 0; i < kRotaryOperands; ++i) {
     if (!call.given[i] || data[i] != nullptr || IsEmpty(call.views[i].shape)) continue;
     return Refuse(call, StatusCode::kNullPointer,
-                  std::string(NameOf(call, i)) + " has no data (a null pointer); only a tensor without elements may");
+                  std::string(NameOf(call, i)) + " has no data (a null pointer); only a tensor without elements may have none");
   }
   return Status();
 }

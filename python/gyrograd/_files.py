@@ -102,7 +102,9 @@ def plan_outputs(output: str, names: tuple[str, ...]) -> dict[str, Path]:
 
 def require_apart(inputs: Iterable[str], outputs: Iterable[Path]) -> None:
     """Refuses an output that would overwrite an input."""
-    read = {Path(text.partition("=")[2] if "=" in text and not Path(text).exists() else text).resolve() for text in inputs}
+    read = {
+        Path(text.partition("=")[2] if "=" in text and not Path(text).exists() else text).resolve() for text in inputs
+    }
     for path in outputs:
         if path.resolve() in read:
             raise InputError(f"{path}: is an input too, and would be overwritten; name another output")

@@ -86,10 +86,12 @@ RotaryProblem ProblemOf(const aclTensor& leading, const aclTensor& cos, std::int
 template <class Plan, class Args>
 Outcome MakePlan(const Args& args, Status (*validate)(const Args&), Profile profile, const RotaryProblem& problem,
                  Plan* plan) {
-  Outcome outcome = ToOutcome(Plan::Create(args, plan));
-  if (outcome.ok()) outcome = CheckProfile(profile, problem);
-  if (outcome.ok()) outcome = ToOutcome(validate(args));
-  return outcome;
+  const Status created = Plan::Create(args, plan);
+  if (!created.ok() && created.code() != StatusCode::kInvalidAlias) return ToOutcome(created);
+  // A profile's rules are about shapes, and shapes come before memory.
+  const Outcome outcome = CheckProfile(profile, problem);
+  if (!outcome.ok()) return outcome;
+  return ToOutcome(created.ok() ? validate(args) : created);
 }
 
 struct GradTensors {

@@ -40,9 +40,9 @@ struct Equation {
   void AddView(const ConstTensorView& view, int sign) {
     const auto size = static_cast<std::int64_t>(SizeOf(view.dtype));
     for (std::size_t axis = 0; axis < view.shape.size(); ++axis) {
-      const std::int64_t coefficient = sign * view.strides[axis] * size;
       const std::int64_t limit = view.shape[axis] - 1;
-      if (limit == 0) continue;
+      if (limit == 0) continue;  // its stride may be anything
+      const std::int64_t coefficient = sign * view.strides[axis] * size;
       if (coefficient < 0) target -= Wide{coefficient} * limit;
       Add(coefficient < 0 ? -coefficient : coefficient, limit);
     }

@@ -18,7 +18,9 @@ namespace HWY_NAMESPACE {
 
 // A panel's values: coefficients, runs and totals, each where it is needed. The plan sees to it that they fit.
 inline constexpr std::size_t kScratchBytes = 49152;
-inline constexpr std::size_t kSegmentRowBytes = 8192;  // the longest row of one segment
+// Rows are laid out anew at its end: of several segments, while none is in work; of one, beside its values (which take
+// no more than 32 KiB where coefficients are among them: kPanelPairs and kPanelPairsWithSums of plan.cc).
+inline constexpr std::size_t kShuffleSegmentBytes = 8192;
 static_assert(kStackRowElements * sizeof(double) <= kScratchBytes);
 
 inline Layout LayoutOf(const PairMap& map) {
@@ -472,11 +474,9 @@ class BlockRunner {
 
   // Lays every row of the block out in kOut's places, so that it can be rotated pair by pair where it stands.
   void ShuffleRows(int thread) {
-    HWY_ALIGN T small[kSegmentRowBytes / sizeof(T)];
-    T* const large = plan_.row_buffer_bytes == 0
-                         ? reinterpret_cast<T*>(scratch_)  // free between the segments' sums and their rotation
-                         : reinterpret_cast<T*>(run_.row_buffers + thread * plan_.row_buffer_bytes);
-    T* const buffer = plan_.segments == 1 ? small : large;
+    T* const buffer = reinterpret_cast<T*>(plan_.row_buffer_bytes == 0
+                                               ? reinterpret_cast<char*>(scratch_) + kScratchBytes - ShuffleBytes()
+                                               : run_.row_buffers + thread * plan_.row_buffer_bytes);
     Walk walk(plan_.summed, chunk_begin_);
     for (std::int64_t r = chunk_begin_; r < chunk_end_; ++r) {
       T* const row = Place<T>(kOut, walk.offsets());
@@ -484,6 +484,8 @@ class BlockRunner {
       walk.Take(1);
     }
   }
+
+  std::size_t ShuffleBytes() const { return plan_.segments == 1 ? kShuffleSegmentBytes : kScratchBytes; }
 
   void ShuffleRow(T* row, T* buffer) const {
     const PairMap& from = plan_.maps[kIn];

@@ -340,6 +340,12 @@ TEST(CannProfileVariable, Precedence) {
   problem.mode = 3;
   problem.dsin.Describe(MakeHandle(problem.dsin.shape(), ACL_FLOAT, problem.dcos.data()));
   EXPECT_TRUE(Gives(problem.Plan(), 561002, {"atlas-a2"}));
+  // An output whose own elements share memory is a rule on memory too.
+  const std::vector<std::int64_t>& shape = problem.dx.shape();
+  const std::vector<std::int64_t> strides(shape.size(), 1);
+  problem.dx.Describe(aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), 0, ACL_FORMAT_ND,
+                                      shape.data(), shape.size(), problem.dx.data()));
+  EXPECT_TRUE(Gives(problem.Plan(), 561002, {"atlas-a2"}));
   Redescribe(problem.sin, {1, 1, 1, 8});
   EXPECT_TRUE(Gives(problem.Plan(), 561002, {"[1, 1, 1, 8]"}));
 }

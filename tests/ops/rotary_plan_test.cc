@@ -1,10 +1,12 @@
 // Plans: shared, run on other memory, checked before each run; a run allocates nothing.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -67,6 +69,53 @@ TEST(RotaryPlan, RunsOnOtherMemory) {
       EXPECT_TRUE(tensors.Check());
     }
   }
+}
+
+// "At most this many": what no block is there for is neither started nor given memory.
+TEST(RotaryPlan, MoreThreadsThanWork) {
+  Problem problem = MakeProblem(RotaryMode::kInterleaveHalf, {}, {64, 16384}, {1});
+  problem.execution.num_threads = std::numeric_limits<int>::max();
+  const BackwardTensors tensors(problem);
+  RotaryBackwardArgs args = tensors.Args();
+  args.x.reset();
+  args.dcos.reset();
+  args.dsin.reset();
+  RotaryBackwardPlan plan;
+  ASSERT_TRUE(Ok(RotaryBackwardPlan::Create(args, &plan)));
+  EXPECT_LE(plan.workspace_size(), std::size_t{256} * 16384 * sizeof(float));
+  EXPECT_TRUE(Ok(RunPlan(plan, tensors.Pointers())));
+  EXPECT_TRUE(Ok(RotaryBackward(args)));
+}
+
+// A workspace whose size does not fit in 64 bits is one that no machine has, not a small one.
+TEST(RotaryPlan, AstronomicalWorkspace) {
+  const std::int64_t shape[] = {std::int64_t{1} << 48, 8192};
+  const std::int64_t strides[] = {8192, 1};
+  RotaryBackwardArgs args;
+  args.dy = args.cos = args.sin = {nullptr, DType::kBF16, shape, strides};
+  args.x = args.dy;
+  args.dx = args.dcos = args.dsin = TensorView{nullptr, DType::kBF16, shape, strides};
+  args.options.mode = RotaryMode::kInterleaveHalf;
+  RotaryBackwardPlan plan;
+  ASSERT_TRUE(Ok(RotaryBackwardPlan::Create(args, &plan)));
+  EXPECT_GT(plan.workspace_size(), std::size_t{1} << 62);
+}
+
+// Strides along axes of one step are never used, whatever they are.
+TEST(RotaryPlan, MeaninglessStrides) {
+  const std::int64_t shape[] = {1, 1, 4};
+  const std::int64_t strides[] = {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
+                                  1};
+  std::array<float, 4> dy = {1, 2, 3, 4};
+  const std::array<float, 4> cos = {0, 0, 0, 0};
+  const std::array<float, 4> sin = {1, 1, 1, 1};
+  RotaryBackwardArgs args;
+  args.dy = {dy.data(), DType::kF32, shape, strides};
+  args.cos = {cos.data(), DType::kF32, shape, strides};
+  args.sin = {sin.data(), DType::kF32, shape, strides};
+  args.dx = TensorView{dy.data(), DType::kF32, shape, strides};
+  EXPECT_TRUE(Ok(RotaryBackward(args)));
+  EXPECT_EQ(dy, (std::array<float, 4>{3, 4, -1, -2}));
 }
 
 TEST(RotaryPlan, ForwardRunsOnOtherMemory) {

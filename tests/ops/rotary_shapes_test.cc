@@ -30,7 +30,8 @@ class RotaryShapes : public ::testing::TestWithParam<ModeAndTypes> {
 };
 
 TEST_P(RotaryShapes, HeadDimensions) {
-  for (const std::int64_t dim : {2, 4, 6, 12, 20, 30, 36, 62, 96, 100, 126, 128, 258, 260, 1024, 4098, 4100}) {
+  for (const std::int64_t dim :
+       {2, 4, 6, 12, 20, 30, 36, 62, 96, 100, 126, 128, 258, 260, 1024, 2048, 2052, 4096, 4098, 4100, 8196}) {
     if (!Divides(GetParam().mode, dim)) continue;
     for (const bool per_pair : {false, true}) {
       Check(Make({2, 3, 2, dim}, {1, 3, 1}, per_pair));

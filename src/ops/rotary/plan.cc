@@ -19,8 +19,9 @@ constexpr std::int64_t kPadPairs = 32;                          // the widest ke
 constexpr std::int64_t kNearVisitRows = 8;                      // terms of a table row between its rows' rotations
 constexpr std::int64_t kFarVisitRows = 4;                       // terms of a table row while its neighbours wait
 constexpr std::int64_t kStretchBytes = std::int64_t{16} << 10;  // of one operand
-constexpr std::int64_t kEnoughBlocks = 64;                      // for any number of threads worth having
-constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;   // of dy, x and dx
+constexpr std::int64_t kMaxThreads = 256;   // starting more might fail, which OpenMP does not survive
+constexpr std::int64_t kEnoughBlocks = 64;  // for any number of threads worth having
+constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
 
@@ -76,7 +77,8 @@ void MakeLoops(const RotaryCall& call, RotaryPlanData& plan) {
   const Extents in = call.views[kIn].shape;
   const Extents table = call.views[kCos].shape;
   for (std::size_t a = 0; a + 1 < in.size(); ++a) {
-    const bool summed = table[a] == 1 && in[a] != 1;
+    if (in[a] == 1) continue;  // its strides may be anything
+    const bool summed = table[a] == 1;
     RotaryAxis axis{in[a], {}};
     for (int i = 0; i < kRotaryOperands; ++i) {
       if (call.given[i] && !(summed && IsTable(i))) axis.strides[i] = call.views[i].strides[a];
@@ -141,8 +143,9 @@ std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool
 // memory.
 std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::int64_t pairs,
                        bool keeps_coefficients) {
-  if (plan.is_near) return !plan.kept.empty() && EndsInQuarters(call, plan) ? 2 : 1;
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
+  if (plan.is_near)
+    return plan.kept.empty() || !EndsInQuarters(call, plan) ? 1 : std::min<std::int64_t>(2, pairs / padded);
   const std::int64_t row_bytes = 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
   const std::int64_t stretch = std::max<std::int64_t>(1, kStretchBytes / row_bytes);
   const bool keeps_nothing = !keeps_coefficients && !call.wants_sums();
@@ -195,7 +198,9 @@ void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t count = *ElementCount(call.views[kIn].shape);
   const int asked = call.execution.num_threads;
   const bool serial = count <= kSerialBytes / (size * streams);
-  plan.num_threads = serial ? 1 : asked > 0 ? asked : DefaultNumThreads();
+  const std::int64_t most_threads = std::min(SaturatingMul(plan.tiles * plan.segments, plan.chunks), kMaxThreads);
+  plan.num_threads =
+      serial ? 1 : static_cast<int>(std::min<std::int64_t>(asked > 0 ? asked : DefaultNumThreads(), most_threads));
   plan.large_output = call.given[kOut] && count >= (std::int64_t{1} << 20) && count * size >= LastLevelCacheBytes();
 }
 
@@ -205,7 +210,8 @@ void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {
   if (call.wants_sums() && (plan.chunks > 1 || (shuffles && plan.segments > 1))) {
     plan.single_terms = false;
     const std::int64_t elements = plan.table_rows * plan.pairs * (plan.per_pair_tables ? 1 : 2);
-    plan.partials_bytes = static_cast<std::size_t>(plan.chunks * elements) * 2 * sizeof(double) * (f64 ? 2 : 1);
+    const std::int64_t element_bytes = 2 * static_cast<std::int64_t>(sizeof(double)) * (f64 ? 2 : 1);
+    plan.partials_bytes = static_cast<std::size_t>(SaturatingMul(SaturatingMul(plan.chunks, elements), element_bytes));
   }
   if (shuffles && 2 * plan.pairs > kStackRowElements) {
     plan.row_buffer_bytes = static_cast<std::size_t>(2 * plan.pairs) * SizeOf(plan.type);
@@ -232,7 +238,8 @@ void KeepExtents(RotaryPlanData& plan) {
 }  // namespace
 
 std::size_t RotaryPlanData::workspace_bytes() const {
-  const std::size_t bytes = partials_bytes + row_buffer_bytes * static_cast<std::size_t>(num_threads);
+  const std::int64_t rows = SaturatingMul(static_cast<std::int64_t>(row_buffer_bytes), num_threads);
+  const std::size_t bytes = partials_bytes + static_cast<std::size_t>(rows);
   return bytes == 0 ? 0 : bytes + alignof(double) - 1;  // room to align
 }
 

@@ -313,8 +313,9 @@ Status ValidateViews(const RotaryCall& call) {
 Status ValidateNull(const RotaryCall& call, const RotaryAddresses& data) {
   for (int i = 0; i < kRotaryOperands; ++i) {
     if (!call.given[i] || data[i] != nullptr || IsEmpty(call.views[i].shape)) continue;
-    return Refuse(call, StatusCode::kNullPointer,
-                  std::string(NameOf(call, i)) + " has no data (a null pointer); only a tensor without elements may have none");
+    return Refuse(
+        call, StatusCode::kNullPointer,
+        std::string(NameOf(call, i)) + " has no data (a null pointer); only a tensor without elements may have none");
   }
   return Status();
 }

@@ -1,4 +1,4 @@
-"""Prints the packages that pyproject.toml names for a purpose, one a line: `build`, or an optional group such as `test`."""
+"""Prints the packages that pyproject.toml names, one a line: for `build`, or for an optional group such as `test`."""
 
 import pathlib
 import sys

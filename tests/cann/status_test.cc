@@ -343,8 +343,8 @@ TEST(CannProfileVariable, Precedence) {
   // An output whose own elements share memory is a rule on memory too.
   const std::vector<std::int64_t>& shape = problem.dx.shape();
   const std::vector<std::int64_t> strides(shape.size(), 1);
-  problem.dx.Describe(aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), 0, ACL_FORMAT_ND,
-                                      shape.data(), shape.size(), problem.dx.data()));
+  problem.dx.Describe(TensorHandle(aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, strides.data(), 0,
+                                                   ACL_FORMAT_ND, shape.data(), shape.size(), problem.dx.data())));
   EXPECT_TRUE(Gives(problem.Plan(), 561002, {"atlas-a2"}));
   Redescribe(problem.sin, {1, 1, 1, 8});
   EXPECT_TRUE(Gives(problem.Plan(), 561002, {"[1, 1, 1, 8]"}));

@@ -283,7 +283,7 @@ def test_grad_never_writes_over_its_input(tmp_path):
     arrays = problem(5, (5, 3, 16), (5, 1, 16))
     both = save(tmp_path / "both.npz", named(arrays))
     before = both.read_bytes()
-    out, err = run("grad", both, "-o", tmp_path / "." / "both.npz", code=2)
+    _, err = run("grad", both, "-o", tmp_path / "." / "both.npz", code=2)
     assert "is an input too" in err
     assert both.read_bytes() == before
 

@@ -12,7 +12,7 @@ STEP := tools/step.sh
 STAMPS := .venv/stamps
 PIP := .venv/bin/python -m pip install
 PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev libbenchmark-dev python3-venv python3-dev
-TSAN_PACKAGES := clang-19 libomp-19-dev
+SANITIZER_PACKAGES := clang-19 libomp-19-dev
 CXX_FILES := $(shell find include src reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
 PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find include src reference python cmake -type f -not -path '*/__pycache__/*')
@@ -34,7 +34,7 @@ bench: build $(STAMPS)/bench  ## the measured figures: a table, CSV files and a 
 	@.venv/bin/python bench/run.py $(if $(QUICK),--quick)
 
 sanitize: system  ## the C++ tests under address, undefined-behaviour and thread sanitizers
-	@tools/system_packages.sh $(TSAN_PACKAGES)
+	@tools/system_packages.sh $(SANITIZER_PACKAGES)
 	@for preset in asan ubsan tsan; do \
 	  $(STEP) $$preset-configure "$$preset: configure" cmake --preset $$preset; \
 	  $(STEP) $$preset-build "$$preset: build" cmake --build --preset $$preset; \

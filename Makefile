@@ -12,7 +12,7 @@ STEP := tools/step.sh
 STAMPS := .venv/stamps
 PIP := .venv/bin/python -m pip install
 PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev libbenchmark-dev python3-venv python3-dev
-SANITIZER_PACKAGES := clang-19 libomp-19-dev
+SANITIZER_PACKAGES := clang-19 libclang-rt-19-dev libomp-19-dev
 CXX_FILES := $(shell find include src reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
 PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find include src reference python cmake -type f -not -path '*/__pycache__/*')

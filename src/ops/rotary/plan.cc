@@ -201,7 +201,12 @@ void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t most_threads = std::min(SaturatingMul(plan.tiles * plan.segments, plan.chunks), kMaxThreads);
   plan.num_threads =
       serial ? 1 : static_cast<int>(std::min<std::int64_t>(asked > 0 ? asked : DefaultNumThreads(), most_threads));
-  plan.large_output = call.given[kOut] && count >= (std::int64_t{1} << 20) && count * size >= LastLevelCacheBytes();
+  // Every element passes once: when it all takes more than the cache twice over, none of the output would be found
+  // there.
+  const std::int64_t table_bytes =
+      plan.table_rows * plan.pairs * 2 * size * (2 + call.given[kDcos] + call.given[kDsin]);
+  const std::int64_t all_bytes = SaturatingMul(count, size * streams) / 2 + table_bytes / 2;
+  plan.large_output = count >= (std::int64_t{1} << 20) && all_bytes >= LastLevelCacheBytes();
 }
 
 void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {

@@ -77,7 +77,7 @@ struct RotaryPlanData {
   std::int64_t tiles = 1;
   std::int64_t visit_rows = 1;
   int num_threads = 1;
-  bool large_output = false;  // larger than the last-level cache: stores that pass it by
+  bool large_output = false;  // the work is far larger than the last-level cache: stores that pass it by
 
   // Chunk totals, f64. Interleave-half rows of several segments keep them too: in place, their sums cannot be written
   // before cos and sin, which they may lie on, have been read again.

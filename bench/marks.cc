@@ -18,6 +18,7 @@
 
 #include "bench/problem.h"
 #include "bench/roof.h"
+#include "core/machine.h"
 
 namespace gyrograd::bench {
 namespace {
@@ -123,18 +124,6 @@ Result Measure(const Problem& problem, const Options& options, Memory* memory) {
   return result;
 }
 
-// What the kernel says. (sysconf adds up the caches of a whole socket on some processors.)
-std::int64_t LastLevelCacheBytes() {
-  std::int64_t largest = 0;
-  for (int index = 0; index < 8; ++index) {
-    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
-    std::int64_t size = 0;
-    char unit = 0;
-    if (file >> size >> unit) largest = std::max(largest, size << (unit == 'M' ? 20 : 10));
-  }
-  return largest > 0 ? largest : kMostBytes / 4;
-}
-
 // The ratio that counts: in cache the marks are others than at memory size.
 double Limit(const Mark& mark, DType dtype, bool cache) {
   if (!cache) return mark.limit;
@@ -193,7 +182,7 @@ class Report {
 void RunGrid(const Options& options) {
   std::int64_t total = options.total_bytes;
   if (total == 0) {
-    total = options.cache ? kCacheBytes : std::min(4 * LastLevelCacheBytes(), kMostBytes);
+    total = options.cache ? kCacheBytes : std::min(4 * internal::LastLevelCacheBytes(), kMostBytes);
   }
   const std::size_t room = static_cast<std::size_t>(total) + (1 << 16);
   Memory memory(room, room);

@@ -11,16 +11,17 @@ namespace {
 
 constexpr std::int64_t kGuess = std::int64_t{32} << 20;
 
-// What the kernel says of one cache of the first processor: "32768K". 0 where it says nothing.
+// What the kernel says of one cache of the first processor: "32768K", "32M". 0 where it says nothing.
 std::int64_t KernelCacheBytes(int index) {
   char path[80];
   std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
   std::FILE* const file = std::fopen(path, "re");
   if (file == nullptr) return 0;
-  long kilobytes = 0;
-  const bool read = std::fscanf(file, "%ldK", &kilobytes) == 1;
+  long size = 0;
+  char unit = 0;
+  const bool read = std::fscanf(file, "%ld%c", &size, &unit) == 2;
   std::fclose(file);
-  return read ? std::int64_t{kilobytes} << 10 : 0;
+  return read ? std::int64_t{size} << (unit == 'M' ? 20 : 10) : 0;
 }
 
 std::int64_t AskSystem() {

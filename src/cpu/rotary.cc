@@ -283,7 +283,7 @@ class BlockRunner {
   }
 
   // All rows of the chunk under the table rows of the panel: run by run, and within a run `visit_rows` terms of each
-  // table row at a time. Terms come first: out may lie on dy or x.
+  // table row at a time. Rotating goes first and fetches x for the terms; unless it overwrites what they are made of.
   void VisitRows(bool first_segment, bool rotates, bool adds) {
     PrepareGroups();
     const bool pass = first_segment && rotates && passes_ && run_.data[kOut] != run_.data[kIn];
@@ -355,11 +355,10 @@ class BlockRunner {
   // Rows in the order of memory, or stores that pass the cache by would not fill their lines in time.
   // What is read next is fetched meanwhile: x for the terms of these rows, or the same table rows' rows one step on.
   void RotatePiece(const Piece& rows) {
-    const bool fetches_x = sums_ && !terms_first_;
     if (panel_rows_ == 1) {
       SetSteps(summed_steps_, Places{}, 0);
       group_.rows = rows.count;
-      soon_ = fetches_x ? kX : kRotaryOperands;
+      soon_ = FetchesX() ? kX : kRotaryOperands;
       ForTableRows([&](const Places& place, std::int64_t row) { RotateGroup(rows.at, place, row, rows.at); });
       return;
     }
@@ -368,14 +367,16 @@ class BlockRunner {
     for (std::int64_t r = 0; r < rows.count; ++r) {
       Places next = place;
       for (int k = 0; k < kRotaryOperands; ++k) next[k] += summed_steps_[k];
-      soon_ = fetches_x ? kX : r + 1 < rows.count ? kIn : kRotaryOperands;
+      soon_ = FetchesX() ? kX : r + 1 < rows.count ? kIn : kRotaryOperands;
       for (const Piece& piece : pieces()) {
         group_.rows = piece.count;
-        RotateGroup(place, piece.at, piece.first, fetches_x ? place : next);
+        RotateGroup(place, piece.at, piece.first, FetchesX() ? place : next);
       }
       place = next;
     }
   }
+
+  bool FetchesX() const { return sums_ && !terms_first_; }
 
   void SetSteps(const Places& rows, const Places& tables, std::int64_t coefficients) {
     group_.in_step = rows[kIn];
@@ -383,7 +384,7 @@ class BlockRunner {
     group_.cos_step = tables[kCos];
     group_.sin_step = tables[kSin];
     group_.coefficient_step = coefficients;
-    group_.soon_step = sums_ && !terms_first_ ? rows[kX] : rows[kIn];
+    group_.soon_step = FetchesX() ? rows[kX] : rows[kIn];
   }
 
   // Rows from `at` below the table row at `place`, the panel's `row`.

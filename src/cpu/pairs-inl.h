@@ -125,9 +125,18 @@ HWY_INLINE Member<float> SplitWords(VecU words) {
   return {hn::BitCast(df, hn::ShiftLeft<16>(words)), hn::BitCast(df, hn::And(words, hn::Set(TagU(), 0xffff0000u)))};
 }
 
+// As RoundToUpperHalf, both at once: an upper half goes up by the carry out of lower half + 0x7fff + its own last bit.
+// Their average (of sum + 1) with the sum's 17 bits shifted down by one has the carry as its first bit.
 HWY_INLINE VecU JoinWords(Member<float> v) {
-  const VecU upper = hn::And(RoundToUpperHalf(v.b), hn::Set(TagU(), 0xffff0000u));
-  return hn::Or(hn::ShiftRight<16>(RoundToUpperHalf(v.a)), upper);
+  const TagU du;
+  const TagWords dw;
+  const VecU a = hn::BitCast(du, v.a);
+  const VecU b = hn::BitCast(du, v.b);
+  const VecU upper = hn::Or(hn::ShiftRight<16>(a), hn::And(b, hn::Set(du, 0xffff0000u)));
+  const VecU lower = hn::Or(hn::And(a, hn::Set(du, 0x0000ffffu)), hn::ShiftLeft<16>(b));
+  const VecU bias = hn::Or(hn::And(upper, hn::Set(du, 0x00010001u)), hn::Set(du, 0x7ffe7ffeu));
+  const auto average = hn::AverageRound(hn::BitCast(dw, lower), hn::BitCast(dw, bias));
+  return hn::BitCast(du, hn::Add(hn::BitCast(dw, upper), hn::ShiftRight<15>(average)));
 }
 
 template <bool kFull>

@@ -7,10 +7,8 @@
 #define HWY_TARGET_INCLUDE "cpu/rotary.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h:
-#include "cpu/rotate-inl.h"
-#include "hwy/cache_control.h"
+#include "cpu/rotary_kernels-inl.h"
 #include "ops/rotary/kernels.h"
-#include "ops/rotary/plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gyrograd::internal {
@@ -23,108 +21,6 @@ inline constexpr std::size_t kScratchBytes = 49152;
 inline constexpr std::size_t kShuffleSegmentBytes = 8192;
 static_assert(kStackRowElements * sizeof(double) <= kScratchBytes);
 
-inline Layout LayoutOf(const PairMap& map) {
-  return map.IsSplit() ? Layout::kSplit : map.IsInterleaved() ? Layout::kInterleaved : Layout::kStrided;
-}
-
-// ---- choice of the row kernels
-
-// How one operand is read and another one read or written beside it.
-struct LayoutPair {
-  Layout in;
-  Layout out;
-};
-
-inline LayoutPair LayoutsOf(const PairMap& in, const PairMap& out) {
-  const LayoutPair layouts{LayoutOf(in), LayoutOf(out)};
-  const bool strided = layouts.in == Layout::kStrided || layouts.out == Layout::kStrided;
-  return strided ? LayoutPair{Layout::kStrided, Layout::kStrided} : layouts;
-}
-
-// kEvenOdd where every row of the plan allows it: the coefficients and sums of a plan have one order.
-template <class T>
-Order OrderOf(LayoutPair layouts) {
-  const bool interleaved = layouts.in == Layout::kInterleaved || layouts.out == Layout::kInterleaved;
-  return std::is_same_v<T, BFloat16> && !interleaved ? Order::kEvenOdd : Order::kNatural;
-}
-
-// Calls use.template operator()<kIn, kOut, kOrder>() with the layouts and order as constants.
-template <class T, class Use>
-auto WithLayouts(LayoutPair layouts, Order order, const Use& use) {
-  constexpr Order kNatural = Order::kNatural;
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    if (order == Order::kEvenOdd) {
-      return layouts.in == Layout::kSplit
-                 ? use.template operator()<Layout::kSplit, Layout::kSplit, Order::kEvenOdd>()
-                 : use.template operator()<Layout::kStrided, Layout::kStrided, Order::kEvenOdd>();
-    }
-  }
-  if (layouts.in == Layout::kStrided) return use.template operator()<Layout::kStrided, Layout::kStrided, kNatural>();
-  if (layouts.in == Layout::kSplit) {
-    return layouts.out == Layout::kSplit ? use.template operator()<Layout::kSplit, Layout::kSplit, kNatural>()
-                                         : use.template operator()<Layout::kSplit, Layout::kInterleaved, kNatural>();
-  }
-  return layouts.out == Layout::kSplit
-             ? use.template operator()<Layout::kInterleaved, Layout::kSplit, kNatural>()
-             : use.template operator()<Layout::kInterleaved, Layout::kInterleaved, kNatural>();
-}
-
-// The layout in which tables stand beside such rows.
-constexpr Layout TableLayoutFor(Layout in, Layout out) {
-  return in == Layout::kInterleaved && out == Layout::kInterleaved ? Layout::kInterleaved : Layout::kSplit;
-}
-
-template <class T>
-auto ChooseRotate(LayoutPair layouts, Order order, bool direct) {
-  return WithLayouts<T>(layouts, order, [direct]<Layout kIn, Layout kOut, Order kOrder>() {
-    return direct ? &RotateRows<T, kIn, kOut, kOrder, Direct<T, TableLayoutFor(kIn, kOut), kOrder>>
-                  : &RotateRows<T, kIn, kOut, kOrder, Prepared<T>>;
-  });
-}
-
-template <class T>
-auto ChooseWriteTerms(LayoutPair layouts, Order order) {
-  return WithLayouts<T>(layouts, order, []<Layout kDy, Layout kX, Order kOrder>() {
-    return &WriteTerms<T, kDy, kX, TableLayoutFor(kDy, kX), kOrder>;
-  });
-}
-
-template <class T>
-auto ChooseAddTerms(LayoutPair layouts, Order order, bool per_pair) {
-  return WithLayouts<T>(layouts, order, [per_pair]<Layout kDy, Layout kX, Order kOrder>() {
-    return per_pair ? &AddTerms<T, kDy, kX, kOrder, Sums::kPerPair> : &AddTerms<T, kDy, kX, kOrder, Sums::kPerChannel>;
-  });
-}
-
-// ---- choice of the table kernels
-
-template <class T, class TableT>
-struct TableKernels {
-  decltype(&MakeCoefficients<T, TableT, Layout::kSplit, Order::kNatural>) make;
-  decltype(&WriteSums<T, TableT, Layout::kSplit, Order::kNatural>) write;
-};
-
-template <class T, class TableT, Layout kLayout, Order kOrder>
-constexpr TableKernels<T, TableT> TableKernelsFor() {
-  return {MakeCoefficients<T, TableT, kLayout, kOrder>, WriteSums<T, TableT, kLayout, kOrder>};
-}
-
-template <class T, class TableT>
-TableKernels<T, TableT> ChooseTable(Layout layout, Order order) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    if (order == Order::kEvenOdd) {
-      return layout == Layout::kSplit ? TableKernelsFor<T, TableT, Layout::kSplit, Order::kEvenOdd>()
-                                      : TableKernelsFor<T, TableT, Layout::kStrided, Order::kEvenOdd>();
-    }
-  }
-  switch (layout) {
-    case Layout::kSplit: return TableKernelsFor<T, TableT, Layout::kSplit, Order::kNatural>();
-    case Layout::kInterleaved: return TableKernelsFor<T, TableT, Layout::kInterleaved, Order::kNatural>();
-    case Layout::kStrided: break;
-  }
-  return TableKernelsFor<T, TableT, Layout::kStrided, Order::kNatural>();
-}
-
 // ---- blocks
 
 // What all blocks of one run of T elements and TableT tables share.
@@ -134,6 +30,7 @@ class BlockRunner {
   using Places = std::array<std::int64_t, kRotaryOperands>;
   using Walk = AxisWalk<kRotaryOperands>;
   static constexpr std::int64_t kMaxPieces = 64;
+  static constexpr std::int64_t kAheadBytes = 4096;
 
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
@@ -141,11 +38,13 @@ class BlockRunner {
     rotated_map_ = maps_[run.in_place_shuffle ? kOut : kIn];
     write_out_ = plan_.call.given[kOut];
     sums_ = plan_.call.wants_sums();
-    terms_first_ = !write_out_ || run.data[kOut] == run.data[kIn] || run.data[kOut] == run.data[kX];
     passes_ = plan_.passed[0].count + plan_.passed[1].count > 0;
     kept_steps_ = Walk(plan_.kept, 0).strides();
     summed_steps_ = Walk(plan_.summed, 0).strides();
     one_run_ = plan_.partials_bytes == 0 && plan_.chunk_rows <= plan_.rows_per_run;
+    // Stores that pass the cache by fill whole lines at once, or go through a row in order.
+    const std::int64_t step_bytes = kStepPairs<C> * static_cast<std::int64_t>(sizeof(T));
+    visit_rows_ = run.stream && maps_[kOut].IsSplit() && step_bytes < kLineBytes ? 1 : plan_.visit_rows;
     ChooseKernels();
   }
 
@@ -161,7 +60,7 @@ class BlockRunner {
     scratch_ = scratch;
     Walk walk(plan_.kept, tile_begin);
     for (panel_begin_ = tile_begin; panel_begin_ < tile_end; panel_begin_ += panel_rows_) {
-      TakePanel(walk, std::min(plan_.panel_rows, tile_end - panel_begin_));
+      TakePanel(walk, std::min(run_.panel_rows, tile_end - panel_begin_));
       run_.in_place_shuffle ? RunInPlace(thread) : RunSegments(first_segment, write_out_, sums_);
     }
   }
@@ -200,22 +99,36 @@ class BlockRunner {
     }
   }
 
+  // Interleave-half in place adds, moves and rotates its rows one after the other; all others do it in one visit.
   void ChooseKernels() {
-    const LayoutPair rows = LayoutsOf(rotated_map_, maps_[write_out_ ? kOut : kX]);
-    const LayoutPair terms = LayoutsOf(maps_[kIn], maps_[kX]);
-    // In x's absence its map is that of one contiguous member, which asks for nothing.
-    order_ = sums_ && OrderOf<T>(terms) == Order::kNatural ? Order::kNatural : OrderOf<T>(rows);
-    // Interleave-half in place has moved its rows away from the places that its tables stand in.
-    direct_ = std::is_same_v<T, TableT> && plan_.direct_tables && !run_.in_place_shuffle;
-    rotate_ = ChooseRotate<T>(rows, order_, direct_);
-    const bool on_tables = run_.data[kDcos] == run_.data[kCos] || run_.data[kDsin] == run_.data[kSin];
-    single_ = std::is_same_v<T, TableT> && plan_.single_terms && !(write_out_ && terms_first_ && on_tables);
-    write_terms_ = ChooseWriteTerms<T>(terms, order_);
-    add_terms_ = ChooseAddTerms<T>(terms, order_, plan_.per_pair_tables);
+    const bool apart = run_.in_place_shuffle;
+    // It has then moved its rows away from the places that its tables stand in.
+    direct_ = plan_.direct_tables && !apart;
+    single_ = plan_.single_terms && !apart;
+    const Source source = direct_ ? Source::kFromTables : Source::kPrepared;
+    const Sums sums = single_ ? Sums::kSingle : plan_.per_pair_tables ? Sums::kPerPair : Sums::kPerChannel;
+    const LayoutPair rotated = RowLayouts(write_out_, sums_ && !apart);
+    const LayoutPair summed = RowLayouts(write_out_ && !apart, sums_);
+    if (write_out_) rotate_ = ChooseRowKernel<T>(rotated, source, apart || !sums_ ? Sums::kNone : sums);
+    if (sums_) add_terms_ = apart || !write_out_ ? ChooseRowKernel<T>(summed, Source::kUnrotated, sums) : rotate_;
+    ChooseTables(rotated, summed);
+  }
+
+  void ChooseTables(LayoutPair rotated, LayoutPair summed) {
     const Layout cos = LayoutOf(maps_[kCos]);
-    read_table_ = ChooseTable<T, TableT>(LayoutOf(maps_[kSin]) == cos ? cos : Layout::kStrided, order_).make;
-    write_dcos_ = ChooseTable<T, TableT>(LayoutOf(maps_[kDcos]), order_).write;
-    write_dsin_ = ChooseTable<T, TableT>(LayoutOf(maps_[kDsin]), order_).write;
+    const Layout tables = LayoutOf(maps_[kSin]) == cos ? cos : Layout::kStrided;
+    read_table_ = ChooseTableKernels<T, TableT>(tables, rotated).make;
+    write_dcos_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDcos]), summed).write;
+    write_dsin_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDsin]), summed).write;
+    sums_order_ = OrderFor<T>(summed.read, summed.write);
+  }
+
+  // x and dx have the same pairs, so that they differ at most in being strided; and one strided row makes all strided.
+  LayoutPair RowLayouts(bool rotates, bool adds) const {
+    LayoutPair layouts{LayoutOf(rotates ? rotated_map_ : maps_[kIn]), LayoutOf(maps_[rotates ? kOut : kX])};
+    const bool strided =
+        layouts.read == Layout::kStrided || layouts.write == Layout::kStrided || (adds && maps_[kX].IsStrided());
+    return strided ? LayoutPair{Layout::kStrided, Layout::kStrided} : layouts;
   }
 
   template <class E>
@@ -231,7 +144,7 @@ class BlockRunner {
   void RunSegments(std::int64_t first, bool rotates, bool adds) {
     for (std::int64_t s = first; s < first + run_.segments_per_block; ++s) {
       StartSegment(s, rotates, adds);
-      VisitRows(s == 0, rotates, adds);
+      Visit(s == 0, rotates, adds);
       if (adds) FinishSums();
     }
   }
@@ -246,9 +159,9 @@ class BlockRunner {
       return;
     }
     StartSegment(0, true, sums_);
-    if (sums_) VisitRows(true, false, true);
+    if (sums_) Visit(true, false, true);
     ShuffleRows(thread);
-    VisitRows(true, true, false);
+    Visit(true, true, false);
     if (sums_) FinishSums();
   }
 
@@ -282,124 +195,112 @@ class BlockRunner {
     if (std::is_same_v<C, double>) std::fill_n(errors_, values, 0.0);
   }
 
-  // All rows of the chunk under the table rows of the panel: run by run, and within a run `visit_rows` terms of each
-  // table row at a time. Rotating goes first and fetches x for the terms; unless it overwrites what they are made of.
-  void VisitRows(bool first_segment, bool rotates, bool adds) {
-    PrepareGroups();
+  // All rows of the chunk under the table rows of the panel. Near rows: stretch by stretch of the innermost summed
+  // axis, one table row after the other. Far rows: few rows at a time, under all table rows.
+  void Visit(bool first_segment, bool rotates, bool adds) {
+    kernel_ = rotates ? rotate_ : add_terms_;
+    in_map_ = rotates ? rotated_map_ : maps_[kIn];
+    PrepareGroup();
+    keeps_runs_ = adds && !one_run_ && !single_;
     const bool pass = first_segment && rotates && passes_ && run_.data[kOut] != run_.data[kIn];
     Walk walk(plan_.summed, chunk_begin_);
-    for (std::int64_t begin = chunk_begin_; begin < chunk_end_; begin += plan_.rows_per_run) {
-      std::int64_t left = std::min(plan_.rows_per_run, chunk_end_ - begin);
-      while (left > 0) {
-        Piece rows{walk.offsets(), 0, walk.Take(std::min(plan_.visit_rows, left))};
-        left -= rows.count;
-        if (adds && terms_first_) AddPiece(rows);
-        if (rotates) RotatePiece(rows);
-        if (adds && !terms_first_) AddPiece(rows);
-        if (pass) PassChannels(rows);
+    run_rows_ = 0;
+    for (std::int64_t left = chunk_end_ - chunk_begin_; left > 0;) {
+      const std::int64_t most = plan_.is_near ? left : std::min({left, visit_rows_, plan_.rows_per_run - run_rows_});
+      Piece rows{walk.offsets(), 0, walk.Take(most)};
+      left -= rows.count;
+      if (plan_.is_near) {
+        VisitNear(rows);
+      } else {
+        VisitFar(rows, left > 0 ? walk.offsets() : rows.at);
       }
-      if (adds && !one_run_ && !single_) AddRuns(runs_, totals_, errors_, panel_rows_ * row_values_);
+      run_rows_ = (run_rows_ + rows.count) % plan_.rows_per_run;
+      if (pass) PassChannels(rows);
     }
+    if (keeps_runs_ && run_rows_ != 0) AddRunsOf(0, panel_rows_);
   }
 
-  void PrepareGroups() {
-    group_.begin = terms_.begin = begin_;
-    group_.pairs = terms_.pairs = pairs_;
-    group_.in_pair_stride = rotated_map_.pair_stride;
-    group_.in_member_stride = rotated_map_.member_stride;
-    terms_.dy_pair_stride = maps_[kIn].pair_stride;
-    terms_.dy_member_stride = maps_[kIn].member_stride;
-    group_.out_pair_stride = maps_[kOut].pair_stride;
-    group_.out_member_stride = maps_[kOut].member_stride;
-    group_.cos_member_stride = maps_[kCos].member_stride;
-    group_.sin_member_stride = maps_[kSin].member_stride;
+  void PrepareGroup() {
+    group_.in = {nullptr, in_map_.pair_stride, in_map_.member_stride};
+    group_.x = RowOf<const T>(kX);
+    group_.out = RowOf<T>(kOut);
+    group_.cos = RowOf<const T>(kCos);
+    group_.sin = RowOf<const T>(kSin);
+    group_.dcos = RowOf<T>(kDcos);
+    group_.dsin = RowOf<T>(kDsin);
+    group_.table_steps = kept_steps_;
+    group_.row_steps = summed_steps_;
+    group_.row_values = row_values_;
+    group_.begin = begin_;
+    group_.pairs = pairs_;
+    group_.in_ahead = group_.x_ahead = 0;
     group_.forward = plan_.call.forward;
     group_.stream = run_.stream;
-    terms_.x_pair_stride = maps_[kX].pair_stride;
-    terms_.x_member_stride = maps_[kX].member_stride;
-    terms_.dy_step = summed_steps_[kIn];
-    terms_.x_step = summed_steps_[kX];
+    group_.stream_sums = run_.stream_sums;
   }
 
-  void AddPiece(const Piece& rows) {
-    terms_.rows = rows.count;
-    if (single_) {
-      for (const Piece& piece : pieces()) WritePiece(rows.at, piece);
-      return;
-    }
-    const T* const dy = Place<const T>(kIn, rows.at) + maps_[kIn].offset;
-    const T* const x = Place<const T>(kX, rows.at) + maps_[kX].offset;
+  template <class E>
+  PairRow<E> RowOf(int operand) const {
+    return {nullptr, maps_[operand].pair_stride, maps_[operand].member_stride};
+  }
+
+  void VisitNear(const Piece& rows) {
+    group_.table_rows = 1;
+    group_.in_ahead = AheadOf(kIn);
+    group_.x_ahead = AheadOf(kX);
     ForTableRows([&](const Places& place, std::int64_t row) {
-      terms_.dy = dy + place[kIn];
-      terms_.x = x + place[kX];
-      add_terms_(terms_, runs_ + row * row_values_);
+      Places at = rows.at;
+      std::int64_t run_rows = run_rows_;
+      for (std::int64_t left = rows.count; left > 0; left -= group_.rows) {
+        group_.rows = std::min({left, visit_rows_, plan_.rows_per_run - run_rows});
+        VisitGroup(at, place, row);
+        for (int k = 0; k < kRotaryOperands; ++k) at[k] += group_.rows * summed_steps_[k];
+        run_rows = (run_rows + group_.rows) % plan_.rows_per_run;
+        if (keeps_runs_ && run_rows == 0) AddRunsOf(row, 1);
+      }
     });
   }
 
-  void WritePiece(const Places& at, const Piece& piece) {
-    SingleSums<T> sums{terms_, nullptr, nullptr, 0, 0, 0, 0, run_.stream_sums};
-    sums.terms.dy = Place<const T>(kIn, at) + piece.at[kIn] + maps_[kIn].offset;
-    sums.terms.x = Place<const T>(kX, at) + piece.at[kX] + maps_[kX].offset;
-    sums.terms.rows = piece.count;
-    sums.terms.dy_step = kept_steps_[kIn];
-    sums.terms.x_step = kept_steps_[kX];
-    if (plan_.call.given[kDcos]) sums.dcos = Place<T>(kDcos, piece.at);
-    if (plan_.call.given[kDsin]) sums.dsin = Place<T>(kDsin, piece.at);
-    sums.dcos_step = kept_steps_[kDcos];
-    sums.dsin_step = kept_steps_[kDsin];
-    sums.dcos_member_stride = maps_[kDcos].member_stride;
-    sums.dsin_member_stride = maps_[kDsin].member_stride;
-    write_terms_(sums);
+  // Some rows on: far enough for memory to answer.
+  std::int64_t AheadOf(int operand) const {
+    constexpr std::int64_t kElements = kAheadBytes / static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t step = std::abs(summed_steps_[operand]);
+    return step == 0 ? 0 : summed_steps_[operand] * std::max<std::int64_t>(1, kElements / step);
   }
 
-  // Rows in the order of memory, or stores that pass the cache by would not fill their lines in time.
-  // What is read next is fetched meanwhile: x for the terms of these rows, or the same table rows' rows one step on.
-  void RotatePiece(const Piece& rows) {
-    if (panel_rows_ == 1) {
-      SetSteps(summed_steps_, Places{}, 0);
-      group_.rows = rows.count;
-      soon_ = FetchesX() ? kX : kRotaryOperands;
-      ForTableRows([&](const Places& place, std::int64_t row) { RotateGroup(rows.at, place, row, rows.at); });
-      return;
+  // `next`: the rows that follow these, fetched meanwhile.
+  void VisitFar(const Piece& rows, const Places& next) {
+    group_.rows = rows.count;
+    group_.in_ahead = next[kIn] - rows.at[kIn];
+    group_.x_ahead = next[kX] - rows.at[kX];
+    for (const Piece& piece : pieces()) {
+      group_.table_rows = piece.count;
+      VisitGroup(rows.at, piece.at, piece.first);
     }
-    SetSteps(kept_steps_, kept_steps_, row_values_);
-    Places place = rows.at;
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      Places next = place;
-      for (int k = 0; k < kRotaryOperands; ++k) next[k] += summed_steps_[k];
-      soon_ = FetchesX() ? kX : r + 1 < rows.count ? kIn : kRotaryOperands;
-      for (const Piece& piece : pieces()) {
-        group_.rows = piece.count;
-        RotateGroup(place, piece.at, piece.first, FetchesX() ? place : next);
-      }
-      place = next;
-    }
+    if (keeps_runs_ && run_rows_ + rows.count == plan_.rows_per_run) AddRunsOf(0, panel_rows_);
   }
 
-  bool FetchesX() const { return sums_ && !terms_first_; }
-
-  void SetSteps(const Places& rows, const Places& tables, std::int64_t coefficients) {
-    group_.in_step = rows[kIn];
-    group_.out_step = rows[kOut];
-    group_.cos_step = tables[kCos];
-    group_.sin_step = tables[kSin];
-    group_.coefficient_step = coefficients;
-    group_.soon_step = FetchesX() ? rows[kX] : rows[kIn];
-  }
-
-  // Rows from `at` below the table row at `place`, the panel's `row`.
-  void RotateGroup(const Places& at, const Places& place, std::int64_t row, const Places& soon_at) {
-    group_.in = Place<const T>(kIn, at) + place[kIn] + rotated_map_.offset;
-    group_.out = Place<T>(kOut, at) + place[kOut] + maps_[kOut].offset;
+  // Rows from `at` on below the table row at `place`, the panel's `row`, and those after it.
+  void VisitGroup(const Places& at, const Places& place, std::int64_t row) {
+    group_.in.row = Place<const T>(kIn, at) + place[kIn] + in_map_.offset;
+    group_.x.row = Place<const T>(kX, at) + place[kX] + maps_[kX].offset;
+    group_.out.row = Place<T>(kOut, at) + place[kOut] + maps_[kOut].offset;
     if (direct_) {
-      group_.cos = Place<const T>(kCos, place);
-      group_.sin = Place<const T>(kSin, place);
-    } else {
-      group_.coefficients = coefficients_ + row * row_values_;
+      group_.cos.row = Place<const T>(kCos, place);
+      group_.sin.row = Place<const T>(kSin, place);
     }
-    group_.soon =
-        soon_ == kRotaryOperands ? nullptr : Place<const T>(soon_, soon_at) + place[soon_] + maps_[soon_].offset;
-    rotate_(group_);
+    group_.coefficients = coefficients_ + row * row_values_;
+    group_.runs = runs_ + row * row_values_;
+    if (single_) {
+      group_.dcos.row = plan_.call.given[kDcos] ? Place<T>(kDcos, place) : nullptr;
+      group_.dsin.row = plan_.call.given[kDsin] ? Place<T>(kDsin, place) : nullptr;
+    }
+    kernel_(group_);
+  }
+
+  void AddRunsOf(std::int64_t row, std::int64_t rows) {
+    const std::int64_t at = row * row_values_;
+    AddRuns(runs_ + at, totals_ + at, errors_ + at, rows * row_values_);
   }
 
   void PassChannels(const Piece& rows) const {
@@ -461,7 +362,7 @@ class BlockRunner {
     constexpr bool kErrors = std::is_same_v<C, double>;
     for (std::int64_t half = 0; half < 2; ++half) {
       for (std::int64_t lane = 0; lane < kLanes<C>; ++lane) {
-        const std::int64_t pair = first_pair + PairOfLane<C>(order_, half, lane);
+        const std::int64_t pair = first_pair + PairOfLane<C>(sums_order_, half, lane);
         if (pair >= pairs_) continue;
         const std::int64_t from = at + half * kLanes<C> + lane;
         const std::int64_t to = (line + begin_ + pair) * (kErrors ? 2 : 1);
@@ -509,16 +410,15 @@ class BlockRunner {
   PairMap rotated_map_;  // kIn's when it is rotated: in place, interleave-half moves it to kOut's places first
   bool write_out_;
   bool sums_;
-  bool terms_first_;
   bool passes_;   // some channels do not turn
   bool direct_;   // tables are read where they are used
   bool single_;   // sums are written as they are made
   bool one_run_;  // every sum is one run
-  Order order_;
+  std::int64_t visit_rows_;
+  Order sums_order_;
   Places kept_steps_, summed_steps_;  // from one row to the next along the innermost axes
-  void (*rotate_)(const RowGroup<T>&);
-  void (*add_terms_)(const TermGroup<T>&, C* runs);
-  void (*write_terms_)(const SingleSums<T>&);
+  RowKernel<T> rotate_ = nullptr;     // adds, too, but for interleave-half in place
+  RowKernel<T> add_terms_ = nullptr;
   decltype(TableKernels<T, TableT>::make) read_table_;
   decltype(TableKernels<T, TableT>::write) write_dcos_;
   decltype(TableKernels<T, TableT>::write) write_dsin_;
@@ -529,9 +429,13 @@ class BlockRunner {
   std::int64_t chunk_, chunk_begin_, chunk_end_;
   std::int64_t begin_, pairs_;  // the current segment
   std::int64_t row_values_;     // coefficients of one table row, and sums
+
+  // The current visit.
+  RowKernel<T> kernel_;
+  PairMap in_map_;
   RowGroup<T> group_;
-  int soon_ = kRotaryOperands;  // the operand to fetch; none
-  TermGroup<T> terms_;
+  bool keeps_runs_;        // runs are added to totals
+  std::int64_t run_rows_;  // rows that the current run has
   unsigned char* scratch_;
   C* coefficients_;
   C* runs_;

@@ -21,6 +21,7 @@ struct RotaryRun {
   bool stream_sums = false;       // so do those to kDcos and kDsin (single terms)
   bool in_place_shuffle = false;  // kOut is kIn, and their pairs lie in different channels
   std::int64_t segments_per_block = 1;
+  std::int64_t panel_rows = 1;  // the plan's, or fewer where coefficients are kept too
 
   std::int64_t blocks() const;
 };

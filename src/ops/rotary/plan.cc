@@ -13,12 +13,13 @@ namespace {
 
 // What a panel keeps in the first-level cache and on the stack: coefficients, runs and totals of this many pairs of
 // f32.
-constexpr std::int64_t kPanelPairsWithSums = 512;
 constexpr std::int64_t kPanelPairs = 1024;
-constexpr std::int64_t kPadPairs = 32;                          // the widest kernel's step
-constexpr std::int64_t kNearVisitRows = 8;                      // terms of a table row between its rows' rotations
-constexpr std::int64_t kFarVisitRows = 4;                       // terms of a table row while its neighbours wait
-constexpr std::int64_t kStretchBytes = std::int64_t{16} << 10;  // of one operand
+constexpr std::int64_t kPadPairs = 32;     // the widest kernel's step
+constexpr std::int64_t kFarVisitRows = 4;  // under one table row while its neighbours wait
+// Of one operand: rows under one table row; and between one step of the outer summed loops and the next.
+constexpr std::int64_t kVisitBytes = std::int64_t{2} << 10;
+constexpr std::int64_t kNearStretchBytes = std::int64_t{128} << 10;
+constexpr std::int64_t kFarStretchBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kMaxThreads = 256;   // starting more might fail, which OpenMP does not survive
 constexpr std::int64_t kEnoughBlocks = 64;  // for any number of threads worth having
 constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
@@ -121,48 +122,57 @@ bool PairUp(const RotaryCall& call, const RotaryPlanData& plan, RotaryOperand in
 
 // The two steps of a row in quarter mode, where they are a loop of their own.
 bool EndsInQuarters(const RotaryCall& call, const RotaryPlanData& plan) {
-  return call.options.mode == RotaryMode::kQuarter && plan.kept.back().extent == 2;
+  return call.options.mode == RotaryMode::kQuarter && !plan.kept.empty() && plan.kept.back().extent == 2;
 }
 
 bool IsNear(const RotaryCall& call, const RotaryPlanData& plan) {
   if (plan.summed.empty()) return false;
   std::size_t kept = plan.kept.size();
-  if (kept > 0 && EndsInQuarters(call, plan)) --kept;
+  if (EndsInQuarters(call, plan)) --kept;
   return kept == 0 || std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept[kept - 1].strides[kIn]);
 }
 
 // The pairs of a panel that the backend's scratch memory holds.
-std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool keeps_coefficients) {
-  if (!call.wants_sums()) return plan.type == DType::kF64 ? kPanelPairs / 2 : kPanelPairs;
-  if (plan.type == DType::kF64) return kPanelPairsWithSums / 2;
-  return keeps_coefficients ? kPanelPairsWithSums : 2 * kPanelPairsWithSums;
+std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
+  const std::int64_t pairs = call.wants_sums() && prepared ? kPanelPairs / 2 : kPanelPairs;
+  return plan.type == DType::kF64 ? pairs / 2 : pairs;
 }
 
-// How many table rows are worked on together: near rows under one (quarter mode: under the two of
-// a row), others as many as the scratch memory holds; or, where nothing is kept of them, as make long stretches of
-// memory.
-std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, std::int64_t pairs,
-                       bool keeps_coefficients) {
+std::int64_t RowBytes(const RotaryPlanData& plan) {
+  return 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
+}
+
+// How many table rows are worked on together: as many as make a long stretch of memory between one step of the outer
+// summed loops and the next, and as the scratch memory holds where something is kept of them.
+std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
-  if (plan.is_near)
-    return plan.kept.empty() || !EndsInQuarters(call, plan) ? 1 : std::min<std::int64_t>(2, pairs / padded);
-  const std::int64_t row_bytes = 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
-  const std::int64_t stretch = std::max<std::int64_t>(1, kStretchBytes / row_bytes);
-  const bool keeps_nothing = !keeps_coefficients && !call.wants_sums();
-  return std::min({keeps_nothing ? stretch : pairs / padded, stretch, plan.table_rows});
+  const bool keeps_nothing = !prepared && !call.wants_sums();
+  const std::int64_t most = keeps_nothing ? plan.table_rows : PanelPairs(call, plan, prepared) / padded;
+  const std::int64_t near_rows = plan.is_near ? plan.summed.back().extent : 1;
+  const std::int64_t stretch = (plan.is_near ? kNearStretchBytes : kFarStretchBytes);
+  const std::int64_t wanted =
+      std::max<std::int64_t>(stretch / SaturatingMul(near_rows, RowBytes(plan)), EndsInQuarters(call, plan) ? 2 : 1);
+  return std::min({most, wanted, plan.table_rows});
+}
+
+// Rows that stay in the nearest cache while all steps of pairs go over them; enough of them to share their table row.
+std::int64_t NearVisitRows(const RotaryPlanData& plan) {
+  return std::clamp<std::int64_t>(kVisitBytes / RowBytes(plan), kFarVisitRows, SumTree::kRunTerms);
 }
 
 void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
   plan.is_near = IsNear(call, plan);
-  plan.direct_tables = !plan.is_near && PairUp(call, plan, kIn, call.given[kOut] ? kOut : kIn, {kCos, kSin});
-  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && PairUp(call, plan, kIn, kX, {kDcos, kDsin});
+  plan.direct_tables = PairUp(call, plan, kIn, call.given[kOut] ? kOut : kIn, {kCos, kSin}) &&
+                       !(call.wants_sums() && (plan.per_pair_tables || plan.maps[kX].IsStrided()));
+  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && (plan.direct_tables || !call.given[kOut]) &&
+                      PairUp(call, plan, kIn, kX, {kDcos, kDsin});
   // In place, interleave-half takes its tables in another order than they stand in.
-  const bool keeps_coefficients = !plan.direct_tables || call.options.mode == RotaryMode::kInterleaveHalf;
-  const std::int64_t pairs = PanelPairs(call, plan, keeps_coefficients);
-  plan.segment_pairs = std::min(plan.pairs, pairs);
+  const bool may_prepare = !plan.direct_tables || call.options.mode == RotaryMode::kInterleaveHalf;
+  plan.segment_pairs = std::min(plan.pairs, PanelPairs(call, plan, may_prepare));
   plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
-  plan.panel_rows = PanelRows(call, plan, pairs, keeps_coefficients);
-  plan.visit_rows = !call.wants_sums() ? plan.rows_per_run : plan.is_near ? kNearVisitRows : kFarVisitRows;
+  plan.panel_rows = PanelRows(call, plan, !plan.direct_tables);
+  plan.prepared_panel_rows = PanelRows(call, plan, true);
+  plan.visit_rows = plan.is_near ? NearVisitRows(plan) : kFarVisitRows;
 }
 
 void CutTerms(RotaryPlanData& plan) {

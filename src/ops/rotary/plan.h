@@ -69,11 +69,12 @@ struct RotaryPlanData {
 
   std::int64_t segment_pairs = 0;
   std::int64_t segments = 1;
-  bool is_near = false;         // rows under one table row lie closer than those under its neighbour
-  bool direct_tables = false;   // read where used: no row, or none near, shares their preparation
-  bool single_terms = false;    // every sum is one product, written as it is made
-  std::int64_t panel_rows = 1;  // table rows prepared together: near ones one by one
-  std::int64_t tile_rows = 1;   // table rows of a block, a multiple of panel_rows
+  bool is_near = false;                  // rows under one table row lie closer than those under its neighbour
+  bool direct_tables = false;            // read where they are used; else their coefficients are made for a panel
+  bool single_terms = false;             // every sum is one product, written as it is made
+  std::int64_t panel_rows = 1;           // table rows worked on together
+  std::int64_t prepared_panel_rows = 1;  // the same where coefficients are made for them, if direct_tables may not be
+  std::int64_t tile_rows = 1;            // table rows of a block, a multiple of panel_rows
   std::int64_t tiles = 1;
   std::int64_t visit_rows = 1;
   int num_threads = 1;

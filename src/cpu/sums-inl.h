@@ -1,0 +1,157 @@
+// The sums of the tables' gradients: running sums of a step of pairs, totals of runs, and their rounding. (Included
+// once for each target.)
+#if defined(GYROGRAD_CPU_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GYROGRAD_CPU_SUMS_INL_H_
+#undef GYROGRAD_CPU_SUMS_INL_H_
+#else
+#define GYROGRAD_CPU_SUMS_INL_H_
+#endif
+
+#include "cpu/rotate-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gyrograd::internal {
+namespace HWY_NAMESPACE {
+
+enum class Sums {
+  kNone,
+  kPerChannel,
+  kPerPair,  // both members of a pair add to one sum, first member first
+  kSingle,   // one term each: written as it is made
+};
+
+// The terms of a step, for sums of one term.
+template <class C>
+HWY_INLINE Pairs<C> CosTerms(const Pairs<C>& dy, const Pairs<C>& x) {
+  return {Mul<C>(dy.m0, x.m0), Mul<C>(dy.m1, x.m1)};
+}
+template <class C>
+HWY_INLINE Pairs<C> SinTerms(const Pairs<C>& dy, const Pairs<C>& x) {
+  return {Neg<C>(Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0)};
+}
+
+// The running sums of one step.
+template <class C, Sums kSums>
+struct StepSums {
+  Member<C> dcos0, dcos1, dsin0, dsin1;
+
+  HWY_INLINE void Load(const C* values) {
+    dcos0 = LoadValues(values, 0);
+    dsin0 = LoadValues(values, 2);
+    if constexpr (kSums == Sums::kPerPair) return;
+    dcos1 = LoadValues(values, 1);
+    dsin1 = LoadValues(values, 3);
+  }
+
+  HWY_INLINE void AddTerms(const Pairs<C>& dy, const Pairs<C>& x) {
+    if constexpr (kSums == Sums::kPerChannel) {
+      dcos0 = Add<C>(dcos0, Mul<C>(dy.m0, x.m0));
+      dcos1 = Add<C>(dcos1, Mul<C>(dy.m1, x.m1));
+      dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
+      dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
+    } else {
+      dcos0 = Add<C>(Add<C>(dcos0, Mul<C>(dy.m0, x.m0)), Mul<C>(dy.m1, x.m1));
+      dsin0 = Add<C>(Sub<C>(dsin0, Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0));
+    }
+  }
+
+  HWY_INLINE void Store(C* values) const {
+    StoreValues(dcos0, values, 0);
+    StoreValues(dsin0, values, 2);
+    if constexpr (kSums == Sums::kPerPair) return;
+    StoreValues(dcos1, values, 1);
+    StoreValues(dsin1, values, 3);
+  }
+};
+
+// ---- sums
+
+// Adds finished runs to the totals and starts new ones. A run starts from -0, which changes no term, not even -0.
+HWY_INLINE void AddRuns(float* runs, double* totals, double*, std::int64_t values) {
+  const Tag<double> dd;
+  const TagHalfF dh;
+  for (std::int64_t i = 0; i < values; i += static_cast<std::int64_t>(hn::MaxLanes(dd))) {
+    const auto run = hn::PromoteTo(dd, hn::Load(dh, runs + i));
+    hn::Store(hn::Add(hn::Load(dd, totals + i), run), dd, totals + i);
+    hn::Store(hn::Set(dh, -0.0f), dh, runs + i);
+  }
+}
+
+// The same for f64: the error of each addition is kept (Knuth's two-sum) and added up beside.
+HWY_INLINE void AddRuns(double* runs, double* totals, double* errors, std::int64_t values) {
+  const Tag<double> dd;
+  for (std::int64_t i = 0; i < values; i += kLanes<double>) {
+    const auto run = hn::Load(dd, runs + i);
+    const auto total = hn::Load(dd, totals + i);
+    const auto sum = hn::Add(total, run);
+    const auto part = hn::Sub(sum, total);
+    const auto error = hn::Add(hn::Sub(total, hn::Sub(sum, part)), hn::Sub(run, part));
+    hn::Store(sum, dd, totals + i);
+    hn::Store(hn::Add(hn::Load(dd, errors + i), error), dd, errors + i);
+    hn::Store(hn::Set(dd, -0.0), dd, runs + i);
+  }
+}
+
+// One vector of finished sums in the arithmetic type, ready for its rounding to TableT.
+template <class TableT>
+HWY_INLINE Vec<float> FinishTotals(const double* totals, const double*, float) {
+  const Tag<double> dd;
+  const auto convert = [&](const double* from) {
+    const auto v = hn::Load(dd, from);
+    if constexpr (std::is_same_v<TableT, float>) {
+      return DemoteF64(v);
+    } else {
+      return RoundToOddF32(v);
+    }
+  };
+  return hn::Combine(Tag<float>(), convert(totals + kLanes<double>), convert(totals));
+}
+
+template <class TableT>
+HWY_INLINE Vec<double> FinishTotals(const double* totals, const double* errors, double) {
+  const Tag<double> dd;
+  const auto total = hn::Load(dd, totals);
+  const auto error = hn::Load(dd, errors);
+  const auto sum = hn::Add(total, error);
+  // An infinite total has a NaN for an error; and -0 + 0 would lose the sign.
+  const auto adds = hn::And(hn::Eq(sum, sum), hn::Ne(error, hn::Zero(dd)));
+  return hn::IfThenElse(adds, sum, total);
+}
+
+// Where a block's sums are: in runs alone (one run a sum), or in totals.
+template <class C>
+struct FinishedSums {
+  const C* runs;
+  const double* totals;  // null: the runs are the sums
+  const double* errors;
+};
+
+template <class C, class TableT>
+HWY_INLINE Member<C> LoadSums(const FinishedSums<C>& sums, std::int64_t at) {
+  const Tag<C> d;
+  if (sums.totals == nullptr) return {hn::Load(d, sums.runs + at), hn::Load(d, sums.runs + at + kLanes<C>)};
+  const auto finish = [&](std::int64_t i) { return FinishTotals<TableT>(sums.totals + i, sums.errors + i, C()); };
+  return {finish(at), finish(at + kLanes<C>)};
+}
+
+// Rounds one table's sums (which: 0 dcos, 2 dsin) and writes them to pairs begin .. begin + pairs - 1 of a row.
+template <class T, class TableT, Layout kLayout, Order kOrder>
+void WriteSums(const FinishedSums<Arithmetic<T>>& sums, int which, bool per_pair, const PairRow<TableT>& row,
+               std::int64_t begin, std::int64_t pairs) {
+  using C = Arithmetic<T>;
+  ForSteps<C>(pairs, [&](std::int64_t p, std::int64_t count, auto full) {
+    const std::int64_t at = p / kStepPairs<C> * kStepValues<C> + which * kStepPairs<C>;
+    Pairs<C> v;
+    v.m0 = LoadSums<C, TableT>(sums, at);
+    v.m1 = per_pair ? v.m0 : LoadSums<C, TableT>(sums, at + kStepPairs<C>);
+    if constexpr (std::is_same_v<TableT, BFloat16>) v = {Canonical<C>(v.m0), Canonical<C>(v.m1)};
+    StorePairs<TableT, kLayout, kOrder, full()>(v, row, begin + p, count, false);
+  });
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gyrograd::internal
+HWY_AFTER_NAMESPACE();
+
+#endif

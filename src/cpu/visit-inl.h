@@ -1,0 +1,159 @@
+// The kernel: rows under table rows, rotated, and their products added to the sums of the tables' gradients, in one
+// pass. (Included once for each target.)
+#if defined(GYROGRAD_CPU_VISIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GYROGRAD_CPU_VISIT_INL_H_
+#undef GYROGRAD_CPU_VISIT_INL_H_
+#else
+#define GYROGRAD_CPU_VISIT_INL_H_
+#endif
+
+#include "cpu/sums-inl.h"
+#include "hwy/cache_control.h"
+#include "ops/rotary/plan.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gyrograd::internal {
+namespace HWY_NAMESPACE {
+
+inline constexpr std::int64_t kLineBytes = 64;
+
+// `rows` rows under each of `table_rows` table rows, both at equal distances. Rows under one table row are in the order
+// of their terms. Pointers are those of the first table row and of its first row; steps in elements.
+template <class T>
+struct RowGroup {
+  using C = Arithmetic<T>;
+  using Steps = std::array<std::int64_t, kRotaryOperands>;
+
+  PairRow<const T> in;
+  PairRow<const T> x;
+  PairRow<T> out;
+  PairRow<const T> cos, sin;  // FromTables
+  const C* coefficients;      // Prepared
+  C* runs;                    // running sums
+  PairRow<T> dcos, dsin;      // single terms; their rows are null where not wanted
+  std::int64_t table_rows, rows;
+  Steps table_steps;               // from one table row to the next
+  Steps row_steps;                 // from one row under a table row to the next
+  std::int64_t row_values;         // coefficients, and running sums, of a table row
+  std::int64_t begin, pairs;       // the segment: pairs begin .. begin + pairs - 1 of each row
+  std::int64_t in_ahead, x_ahead;  // from a row to the one that is read soon and fetched meanwhile; 0: none
+  bool forward;
+  bool stream;       // stores to out pass the cache by
+  bool stream_sums;  // so do those of single terms
+};
+
+// Asks for what a step reads of the row `ahead` elements on, into the second-level cache: the first level's few misses
+// in flight are for what is needed now.
+template <class T, Layout kLayout>
+HWY_INLINE void Fetch(const PairRow<const T>& row, std::int64_t ahead, std::int64_t p, std::int64_t count) {
+  if constexpr (kLayout == Layout::kStrided) return;
+  constexpr std::int64_t members = kLayout == Layout::kInterleaved ? 1 : 2;  // apart
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T)) * 2 / members;
+  for (std::int64_t member = 0; member < members; ++member) {
+    const auto* const from = reinterpret_cast<const char*>(row.At(p, static_cast<int>(member)) + ahead);
+    for (std::int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(from + i, 0, 1);
+  }
+}
+
+// Where the coefficients of a table row come from.
+struct Unrotated {};  // there is nothing to rotate
+
+struct Prepared {
+  template <class T, Layout, Order, bool kFull>
+  static HWY_INLINE Rotation<Arithmetic<T>> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t) {
+    return LoadRotation(group.coefficients + StepOf<Arithmetic<T>>(p));
+  }
+};
+
+struct FromTables {
+  template <class T, Layout kTable, Order kOrder, bool kFull>
+  static HWY_INLINE Rotation<Arithmetic<T>> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
+    return MakeRotation<Arithmetic<T>>(LoadPairs<T, kTable, kOrder, kFull>(group.cos, group.begin + p, count),
+                                       LoadPairs<T, kTable, kOrder, kFull>(group.sin, group.begin + p, count),
+                                       group.forward);
+  }
+};
+
+// The layout in which tables that are read where rows are, or written, stand beside such rows.
+constexpr Layout TableLayoutFor(Layout in, Layout out) {
+  return in == Layout::kInterleaved && out == Layout::kInterleaved ? Layout::kInterleaved : Layout::kSplit;
+}
+
+// bf16 is converted two by two wherever no row is interleaved.
+template <class T>
+constexpr Order OrderFor(Layout in, Layout out) {
+  const bool interleaved = in == Layout::kInterleaved || out == Layout::kInterleaved;
+  return std::is_same_v<T, BFloat16> && !interleaved ? Order::kEvenOdd : Order::kNatural;
+}
+
+// One step of all rows under the first table row of a group. Everything of a row is read before anything is written, so
+// that an output may lie on an input.
+template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums, bool kFull>
+HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
+  using C = Arithmetic<T>;
+  constexpr bool kRotates = !std::is_same_v<Source, Unrotated>;
+  constexpr bool kRuns = kSums == Sums::kPerChannel || kSums == Sums::kPerPair;
+  constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
+  constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
+  const std::int64_t at = group.begin + p;
+  Rotation<C> rotation;
+  StepSums<C, kSums> sums;
+  if constexpr (kRotates) rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
+  if constexpr (kRuns) sums.Load(group.runs + StepOf<C>(p));
+  PairRow<const T> in = group.in;
+  PairRow<const T> x = group.x;
+  PairRow<T> out = group.out;
+  for (std::int64_t r = group.rows; r > 0; --r) {
+    if (group.in_ahead != 0) Fetch<T, kRead>(in, group.in_ahead, at, count);
+    if (kSums != Sums::kNone && group.x_ahead != 0) Fetch<T, kWrite>(x, group.x_ahead, at, count);
+    const Pairs<C> dy = LoadPairs<T, kRead, kOrder, kFull>(in, at, count);
+    if constexpr (kSums != Sums::kNone) {
+      const Pairs<C> xs = LoadPairs<T, kWrite, kOrder, kFull>(x, at, count);
+      if constexpr (kRuns) sums.AddTerms(dy, xs);
+      if constexpr (kSums == Sums::kSingle) {
+        if (group.dcos.row != nullptr) {
+          StorePairs<T, kTable, kOrder, kFull>(CosTerms<C>(dy, xs), group.dcos, at, count, group.stream_sums);
+        }
+        if (group.dsin.row != nullptr) {
+          StorePairs<T, kTable, kOrder, kFull>(SinTerms<C>(dy, xs), group.dsin, at, count, group.stream_sums);
+        }
+      }
+    }
+    if constexpr (kRotates) StorePairs<T, kWrite, kOrder, kFull>(rotation(dy), out, at, count, group.stream);
+    in.row += group.row_steps[kIn];
+    x.row += group.row_steps[kX];
+    out.row += group.row_steps[kOut];
+  }
+  if constexpr (kRuns) sums.Store(group.runs + StepOf<C>(p));
+}
+
+template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums>
+void VisitRows(const RowGroup<T>& first) {
+  using C = Arithmetic<T>;
+  RowGroup<T> group = first;
+  for (std::int64_t t = group.table_rows; t > 0; --t) {
+    ForSteps<C>(group.pairs, [&group](std::int64_t p, std::int64_t count, auto full) {
+      VisitStep<T, kRead, kWrite, Source, kSums, full()>(group, p, count);
+    });
+    group.in.row += group.table_steps[kIn];
+    group.out.row += group.table_steps[kOut];
+    if constexpr (kSums != Sums::kNone) group.x.row += group.table_steps[kX];
+    if constexpr (std::is_same_v<Source, Prepared>) group.coefficients += group.row_values;
+    if constexpr (std::is_same_v<Source, FromTables>) {
+      group.cos.row += group.table_steps[kCos];
+      group.sin.row += group.table_steps[kSin];
+    }
+    if constexpr (kSums == Sums::kPerChannel || kSums == Sums::kPerPair) group.runs += group.row_values;
+    if constexpr (kSums == Sums::kSingle) {
+      if (group.dcos.row != nullptr) group.dcos.row += group.table_steps[kDcos];
+      if (group.dsin.row != nullptr) group.dsin.row += group.table_steps[kDsin];
+    }
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gyrograd::internal
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -52,9 +52,9 @@ struct RotaryOptions {
 
 // Shapes: dy any rank >= 1; x and dx as dy. cos, sin, dcos, dsin all of one shape, dy's rank, each extent dy's or 1,
 // the last one R (R/2 with per_pair_tables). Types: dy, x, dx of one type, f64, f32, f16 or bf16; cos, sin, dcos, dsin
-// of that type, or f32 beside f16 and bf16. Outputs that are given are wanted, in any subset; dcos and dsin need x.
-// Memory that outputs may share: dx with dy and / or x, dcos with cos, dsin with sin, the same element in the same
-// place.
+// of that type, or f32 beside f16 and bf16. Outputs that are given are wanted, in any subset (with none
+// the call checks and computes nothing); dcos and dsin need x. Memory that outputs may share: dx with dy and / or x,
+// dcos with cos, dsin with sin, the same element in the same place.
 struct RotaryBackwardArgs {
   ConstTensorView dy;
   ConstTensorView cos;

@@ -1,6 +1,6 @@
 """Gradients of rotary position embedding, for NumPy, PyTorch and JAX arrays on the CPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass as _dataclass
 
 from gyrograd import _core
 from gyrograd._core import rotary, rotary_backward
@@ -9,7 +9,7 @@ __all__ = ["Info", "info", "rotary", "rotary_backward"]
 __version__ = _core.version()
 
 
-@dataclass(frozen=True)
+@_dataclass(frozen=True)
 class Info:
     """What runs here.
 

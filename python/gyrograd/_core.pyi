@@ -101,7 +101,15 @@ def describe_rotary_backward(
     cpu_target: _Target | None = None,
 ) -> str: ...
 def explain_rotary_backward(
-    dy_shape: Sequence[int], cos_shape: Sequence[int], dtype: str, *, table_gradients: bool = True, mode: _Mode = "half"
+    dy_shape: Sequence[int],
+    cos_shape: Sequence[int],
+    dtype: str,
+    table_dtype: str,
+    *,
+    table_gradients: bool = True,
+    mode: _Mode = "half",
+    per_pair_tables: bool = False,
+    rotary_dim: int | None = None,
 ) -> list[dict[str, Any]]: ...
 def version() -> str: ...
 def default_threads() -> int: ...

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -100,6 +101,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not a whole number of at most 18 digits")
+    return int(text)
+
+
 def _result_names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     unknown = [name for name in names if name not in RESULTS]
@@ -140,8 +147,12 @@ def _add_rotary(command: argparse.ArgumentParser) -> None:
     names = ", ".join(f"{name} ({number})" for number, name in enumerate(MODES))
     command.add_argument("--mode", type=_argument(parse_mode), default="half", help=f"{names}; default half")
     command.add_argument("--per-pair-tables", action="store_true", help="one table value for both members of a pair")
-    command.add_argument("--rotary-dim", type=int, metavar="R", help="how many channels turn; default all")
-    command.add_argument("--rotary-offset", type=int, default=0, metavar="O", help="the first channel that turns")
+    command.add_argument(
+        "--rotary-dim", type=_argument(_integer), metavar="R", help="how many channels turn; default all"
+    )
+    command.add_argument(
+        "--rotary-offset", type=_argument(_integer), default=0, metavar="O", help="the first channel that turns"
+    )
     command.add_argument(
         "--outputs", type=_argument(_result_names), metavar="NAMES", help="the results wanted, such as dx,dcos"
     )
@@ -367,37 +378,44 @@ def _run_explain(options: argparse.Namespace) -> int:
         value = {"accepted": refusal is None, "products": products, "plan": plan}
         _print_json(value if refusal is None else value | {"error": refusal})
     else:
-        _print_table(
-            "which products take it", ("product", "takes it", "why"), [_product_cells(row) for row in products]
-        )
+        _print_table("which products take it", ("products", "take it", "why"), _product_rows(products))
         print(plan.rstrip() if refusal is None else f"refused: {refusal}")
     return OK if refusal is None else REFUSED
 
 
 def _products(options: argparse.Namespace, table_dtype: str, refusal: str | None) -> list[dict[str, object]]:
-    """Every product's verdict; "native" is the library itself, with options that no product knows."""
+    """Every product's verdict; "native" is the library itself."""
     wanted = options.outputs or (RESULTS[:1] if options.no_x else RESULTS)
-    rows = _core.explain_rotary_backward(
-        options.dy, options.cos, options.dtype, mode=options.mode, table_gradients=bool({"dcos", "dsin"} & set(wanted))
+    native, *products = _core.explain_rotary_backward(
+        options.dy,
+        options.cos,
+        options.dtype,
+        table_dtype,
+        table_gradients=bool({"dcos", "dsin"} & set(wanted)),
+        mode=options.mode,
+        per_pair_tables=options.per_pair_tables,
+        rotary_dim=options.rotary_dim,
     )
-    extras = {
-        "tables per pair": options.per_pair_tables,
-        "rotary_dim": options.rotary_dim is not None,
-        "rotary_offset": options.rotary_offset != 0,
-        "tables of another type": table_dtype != options.dtype,
-    }
-    used = ", ".join(name for name, is_used in extras.items() if is_used)
-    for row in rows:
-        if row["product"] == "native":
-            row.update(accepted=refusal is None, rule=refusal or "")
-        elif used and row["accepted"]:
-            row.update(accepted=False, reading="", rule=f"its operator does not have: {used}")
-    return rows
+    return [native | {"accepted": refusal is None, "rule": refusal or ""}, *products]
 
 
-def _product_cells(row: dict[str, object]) -> tuple[str, str, str]:
-    why = f"read as {row['reading']}" if row["reading"] else row["rule"] or "no limits beyond the operator's"
-    return row["product"], "yes" if row["accepted"] else "no", "; ".join(filter(None, (why, *row["remarks"])))
+def _product_rows(products: Sequence[dict[str, object]]) -> list[tuple[str, str, str]]:
+    """Products with the same answer share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for verdict in products:
+        answer = _readings(verdict["readings"]) or verdict["rule"] or "no limits beyond the operator's"
+        why = "; ".join((answer, *verdict["remarks"]))
+        rows.setdefault(("yes" if verdict["accepted"] else "no", why), []).append(verdict["product"])
+    return [(", ".join(names), *row) for row, names in rows.items()]
+
+
+def _readings(readings: Sequence[dict[str, str]]) -> str:
+    """Layouts with the same tables are named together."""
+    layouts: dict[str, list[str]] = {}
+    for reading in readings:
+        layouts.setdefault(reading["tables"], []).append(reading["layout"])
+    texts = [f"{' or '.join(names)}, tables {tables}" for tables, names in layouts.items()]
+    return "read as " + "; or as ".join(texts) if texts else ""
 
 
 # -- info -------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ constexpr const char* kTypesTaken = "; it must be float64, float32, float16 or b
 // Python objects that every call uses, looked up once and kept for the life of the process.
 struct Python {
   nb::object ndarray;
+  nb::object memmap;
   nb::object empty;
   nb::object bfloat16;
   std::array<nb::object, 4> dtypes;  // NumPy's, by DType
@@ -44,6 +45,7 @@ struct Python {
   PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
+  PyObject* numpy_ma = PyUnicode_InternFromString("numpy.ma");
   PyObject* torch = PyUnicode_InternFromString("torch");
   PyObject* jax = PyUnicode_InternFromString("jax");
 };
@@ -76,8 +78,28 @@ bool IsInstanceOf(nb::handle object, nb::handle module, const char* type_name) {
   return is == 1;
 }
 
+bool IsOfType(nb::handle object, nb::handle type) {
+  return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()));
+}
+
+// A subclass of numpy.ndarray means more than its elements (a mask, a unit, another product), and no result would.
+void RequirePlain(const Argument& argument, nb::handle object) {
+  if (object.type().is(python->ndarray) || IsOfType(object, python->memmap)) return;
+  if (IsInstanceOf(object, LoadedModule(python->numpy_ma), "MaskedArray")) {
+    Raise(PyExc_TypeError, argument,
+          "is a masked array, and its mask would be dropped; pass it filled, as from filled()");
+  }
+  Raise(PyExc_TypeError, argument,
+        "is a " + nb::cast<std::string>(nb::type_name(object.type())) +
+            ", a subclass of numpy.ndarray, and what it adds would be dropped; pass a plain array, as from "
+            "numpy.asarray()");
+}
+
 Kind KindOf(const Argument& argument, nb::handle object) {
-  if (PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(python->ndarray.ptr()))) return Kind::kNumpy;
+  if (IsOfType(object, python->ndarray)) {
+    RequirePlain(argument, object);
+    return Kind::kNumpy;
+  }
   if (IsInstanceOf(object, LoadedModule(python->torch), "Tensor")) return Kind::kTorch;
   if (IsInstanceOf(object, LoadedModule(python->jax), "Array")) return Kind::kJax;
   if (PyObject_HasAttr(object.ptr(), python->dlpack)) return Kind::kOther;
@@ -390,7 +412,7 @@ void Raise(PyObject* type, const Argument& argument, const std::string& rest) {
   throw nb::python_error();
 }
 
-void RaiseUnlessOk(const Status& status) {
+void RaiseUnlessOk(const Status& status, std::string_view message) {
   PyObject* type = PyExc_ValueError;
   switch (status.code()) {
     case StatusCode::kOk: return;
@@ -399,7 +421,7 @@ void RaiseUnlessOk(const Status& status) {
     case StatusCode::kInternal: type = PyExc_RuntimeError; break;
     default: break;
   }
-  PyErr_SetString(type, status.message().c_str());
+  PyErr_SetString(type, std::string(message.empty() ? status.message() : message).c_str());
   throw nb::python_error();
 }
 
@@ -407,6 +429,7 @@ void InitArrays() {
   auto* objects = new Python;
   const nb::module_ numpy = nb::module_::import_("numpy");
   objects->ndarray = numpy.attr("ndarray");
+  objects->memmap = numpy.attr("memmap");
   objects->empty = numpy.attr("empty");
   objects->bfloat16 = nb::module_::import_("ml_dtypes").attr("bfloat16");
   for (std::size_t i = 0; i < 3; ++i) objects->dtypes[i] = numpy.attr("dtype")(kDTypeNames[i]);
@@ -429,9 +452,9 @@ void ReadInput(const Argument& argument, nb::handle object, Array* array) { Read
 void ReadOutput(const Argument& argument, nb::handle object, Array* array) {
   Read(argument, object, array);
   if (array->kind == Kind::kJax) {
-    Raise(PyExc_ValueError, argument, "was given in out= as a JAX array, which never changes; leave it out of out=");
+    Raise(PyExc_ValueError, argument, "is a JAX array, which never changes; leave it out of out=");
   }
-  if (!array->writable) Raise(PyExc_ValueError, argument, "was given in out= as a read-only array");
+  if (!array->writable) Raise(PyExc_ValueError, argument, "is a read-only array; it must be writable");
 }
 
 void ShapeResult(const Argument& argument, std::span<const std::int64_t> shape, DType dtype, Array* array) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "gyrograd/status.h"
 #include "gyrograd/tensor_view.h"
@@ -31,8 +32,9 @@ struct Argument {
 // Raises `type` with "operation: name rest".
 [[noreturn]] void Raise(PyObject* type, const Argument& argument, const std::string& rest);
 
-// Raises what a status that is not ok stands for: TypeError, MemoryError, RuntimeError (kInternal) or ValueError.
-void RaiseUnlessOk(const Status& status);
+// Raises what a status that is not ok stands for: TypeError, MemoryError, RuntimeError (kInternal) or ValueError. With
+// a message of its own, or the status's.
+void RaiseUnlessOk(const Status& status, std::string_view message = {});
 
 // An array of the caller, or a new one: what a view needs, and what keeps its memory alive.
 struct Array {

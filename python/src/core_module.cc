@@ -1,5 +1,6 @@
 // gyrograd._core: the operators for Python. It converts arguments and results and computes nothing itself.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,8 +15,10 @@
 #include <vector>
 
 #include "arrays.h"
+#include "cann/message.h"
 #include "cann/profiles.h"
 #include "gyrograd/gyrograd.h"
+#include "ops/rotary/validate.h"
 #include "options.h"
 
 namespace gyrograd::python {
@@ -26,11 +29,15 @@ using namespace nb::literals;
 constexpr const char* kBackward = "rotary_backward";
 constexpr const char* kForward = "rotary";
 constexpr std::array<const char*, 3> kResults = {"dx", "dcos", "dsin"};
+// What messages call an array of out=.
+constexpr const char* kOut = "out";
+constexpr const char* kOutAlone = "out (dx)";
+constexpr std::array<const char*, 3> kOutItems = {"out[0] (dx)", "out[1] (dcos)", "out[2] (dsin)"};
 
 // One result: whether it is wanted, and where it goes.
 struct Result {
   bool wanted = false;
-  bool given = false;  // in out=
+  const char* given = nullptr;  // in out=: its name there
   Array array;
 };
 using Results = std::array<Result, 3>;
@@ -70,23 +77,23 @@ std::array<bool, 3> ParseOutputs(nb::handle outputs) {
   return wanted;
 }
 
-void TakeGiven(nb::handle object, std::size_t index, Results* results) {
+void TakeGiven(const char* name, nb::handle object, Result* result) {
   if (object.is_none()) return;
-  Result& result = (*results)[index];
-  result.wanted = result.given = true;
-  ReadOutput({kBackward, kResults[index]}, object, &result.array);
+  result->wanted = true;
+  result->given = name;
+  ReadOutput({kBackward, name}, object, &result->array);
 }
 
 // out=: dx, or a tuple in the order of the results.
 void ParseOut(nb::handle out, bool has_x, Results* results) {
-  if (!PyTuple_Check(out.ptr()) && !PyList_Check(out.ptr())) return TakeGiven(out, 0, results);
+  if (!PyTuple_Check(out.ptr()) && !PyList_Check(out.ptr())) return TakeGiven(kOutAlone, out, &(*results)[0]);
   const nb::sequence items = nb::borrow<nb::sequence>(out);
   const std::size_t count = nb::len(items);
   if (count != 3 && !(count == 1 && !has_x)) {
     RaiseBackward(PyExc_ValueError, "out has " + std::to_string(count) +
                                         " items; it must be dx or (dx, dcos, dsin), None where not wanted");
   }
-  for (std::size_t i = 0; i < count; ++i) TakeGiven(items[i], i, results);
+  for (std::size_t i = 0; i < count; ++i) TakeGiven(kOutItems[i], items[i], &(*results)[i]);
 }
 
 void ParseWanted(nb::handle outputs, nb::handle out, bool has_x, Results* results) {
@@ -95,7 +102,7 @@ void ParseWanted(nb::handle outputs, nb::handle out, bool has_x, Results* result
     const std::array<bool, 3> named = ParseOutputs(outputs);
     for (std::size_t i = 0; i < named.size(); ++i) {
       Result& result = (*results)[i];
-      if (!out.is_none() && named[i] != result.given) {
+      if (!out.is_none() && named[i] != (result.given != nullptr)) {
         RaiseBackward(PyExc_ValueError, std::string("outputs and out disagree about ") + kResults[i] +
                                             "; with both, they name the same results");
       }
@@ -106,9 +113,35 @@ void ParseWanted(nb::handle outputs, nb::handle out, bool has_x, Results* result
   }
 }
 
+// How Python writes a table with the axes that it lacks: "cos[None, :, None, :]".
+std::string Indexed(const std::vector<bool>& own) {
+  std::string text;
+  for (const bool is_own : own) text += (text.empty() ? "cos[" : ", ") + std::string(is_own ? ":" : "None");
+  return text + "]";
+}
+
+// What a call of Python knows beyond the library: the names of arrays in out=, and how to write a hint.
+struct Refusals {
+  const Array& in;
+  const Array& cos;
+  std::vector<cann::Rename> names;
+
+  void RaiseUnlessOk(const Status& status) const {
+    if (status.ok()) return;
+    std::string message = cann::Renamed(status.message(), names);
+    const std::size_t hint = message.find(internal::kHint);
+    if (hint != message.npos && cos.rank < in.rank) {  // the hint of ranks, which come before widths
+      const auto placements = internal::TablePlacements(in.shape_span(), cos.shape_span());
+      message.erase(hint + internal::kHint.size());
+      message += "add axes" + internal::SuchAs(placements, Indexed);
+    }
+    python::RaiseUnlessOk(status, message);
+  }
+};
+
 // Runs a plan with the GIL released.
 template <class Plan, class Pointers>
-void Run(const char* operation, const Plan& plan, const Pointers& pointers) {
+void Run(const char* operation, const Plan& plan, const Pointers& pointers, const Refusals& refusals) {
   const std::size_t size = plan.workspace_size();
   std::unique_ptr<std::byte[]> workspace;
   if (size > 0) {
@@ -122,7 +155,7 @@ void Run(const char* operation, const Plan& plan, const Pointers& pointers) {
     nb::gil_scoped_release unlocked;
     status = plan.Run(pointers, workspace.get(), size);
   }
-  RaiseUnlessOk(status);
+  refusals.RaiseUnlessOk(status);
 }
 
 nb::object ResultTuple(const Array& like, const Results& results) {
@@ -154,15 +187,20 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
   args.options = ParseRotaryOptions(kBackward, {mode, per_pair_tables, rotary_dim, rotary_offset});
   args.execution = ParseExecution(kBackward, threads, cpu_target);
   std::optional<TensorView>* const views[] = {&args.dx, &args.dcos, &args.dsin};
+  Refusals refusals{dy, cos, {}};
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Array& like = i == 0 ? dy : cos;
     Result& result = results[i];
     if (!result.wanted) continue;
-    if (!result.given) ShapeResult({kBackward, kResults[i]}, like.shape_span(), like.dtype, &result.array);
+    if (result.given) {
+      refusals.names.push_back({kResults[i], result.given});
+    } else {
+      ShapeResult({kBackward, kResults[i]}, like.shape_span(), like.dtype, &result.array);
+    }
     *views[i] = result.array.output();
   }
   RotaryBackwardPlan plan;
-  RaiseUnlessOk(RotaryBackwardPlan::Create(args, &plan));
+  refusals.RaiseUnlessOk(RotaryBackwardPlan::Create(args, &plan));
   for (std::size_t i = 0; i < results.size(); ++i) {
     Result& result = results[i];
     if (result.wanted && !result.given) AllocateResult({kBackward, kResults[i]}, dy, &result.array);
@@ -174,7 +212,8 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
                              .x = has_x ? x.data : nullptr,
                              .dx = results[0].array.data,
                              .dcos = results[1].array.data,
-                             .dsin = results[2].array.data});
+                             .dsin = results[2].array.data},
+      refusals);
   for (const Result& result : results) {
     if (result.given) MarkWritten(result.array);
   }
@@ -191,17 +230,19 @@ nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin
   ReadInput({kForward, "sin"}, sin_object, &sin);
   const bool given = !out.is_none();
   if (given) {
-    ReadOutput({kForward, "y"}, out, &y);
+    ReadOutput({kForward, kOut}, out, &y);
   } else {
     ShapeResult({kForward, "y"}, x.shape_span(), x.dtype, &y);
   }
   RotaryArgs args{.x = x.input(), .cos = cos.input(), .sin = sin.input(), .y = y.output()};
   args.options = ParseRotaryOptions(kForward, {mode, per_pair_tables, rotary_dim, rotary_offset});
   args.execution = ParseExecution(kForward, threads, cpu_target);
+  Refusals refusals{x, cos, {}};
+  if (given) refusals.names.push_back({"y", kOut});
   RotaryPlan plan;
-  RaiseUnlessOk(RotaryPlan::Create(args, &plan));
+  refusals.RaiseUnlessOk(RotaryPlan::Create(args, &plan));
   if (!given) AllocateResult({kForward, "y"}, x, &y);
-  Run(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data});
+  Run(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}, refusals);
   if (given) MarkWritten(y);
   return FinishResult(x, y);
 }
@@ -238,8 +279,20 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
   return plan.Describe();
 }
 
+nb::list ReadingsOf(const cann::ProfileVerdict& verdict) {
+  nb::list readings;
+  for (const cann::LayoutReading& reading : verdict.readings) {
+    nb::dict entry;
+    entry["layout"] = reading.layout;
+    entry["tables"] = reading.tables;
+    readings.append(entry);
+  }
+  return readings;
+}
+
 nb::list ExplainRotaryBackward(const std::vector<std::int64_t>& dy_shape, const std::vector<std::int64_t>& cos_shape,
-                               const std::string& dtype, bool table_gradients, nb::handle mode) {
+                               const std::string& dtype, const std::string& table_dtype, bool table_gradients,
+                               nb::handle mode, bool per_pair_tables, std::optional<std::int64_t> rotary_dim) {
   cann::RotaryProblem problem;
   problem.x = dy_shape;
   problem.cos = cos_shape;
@@ -247,12 +300,15 @@ nb::list ExplainRotaryBackward(const std::vector<std::int64_t>& dy_shape, const 
   problem.dtype = DTypeNamed("dtype", dtype);
   problem.backward = true;
   problem.table_gradients = table_gradients;
+  problem.per_pair_tables = per_pair_tables;
+  problem.rotary_dim = rotary_dim;
+  problem.table_dtype = DTypeNamed("table_dtype", table_dtype);
   nb::list verdicts;
   for (const cann::ProfileVerdict& verdict : cann::ExplainRotary(problem)) {
     nb::dict entry;
     entry["product"] = verdict.product;
     entry["accepted"] = verdict.accepted;
-    entry["reading"] = verdict.reading;
+    entry["readings"] = ReadingsOf(verdict);
     entry["rule"] = verdict.rule;
     entry["remarks"] = nb::cast(verdict.remarks);
     verdicts.append(entry);
@@ -277,7 +333,8 @@ Args:
 
 Types: dy and x of one type: float64, float32, float16 or bfloat16 (ml_dtypes.bfloat16 in NumPy); the tables of the
 same type, or float32 beside float16 and bfloat16. Arrays: NumPy, or anything on the CPU that offers DLPack (PyTorch,
-JAX). Any strides; no input is copied or changed.
+JAX). Any strides; no input is copied or changed. Masked arrays and other subclasses of numpy.ndarray are refused, but
+for numpy.memmap.
 
 Returns:
   Without x, dx. With x, (dx, dcos, dsin), None where not wanted. dx has dy's shape and type; dcos and dsin have the
@@ -286,7 +343,7 @@ Returns:
   1e-6 (float64: 1e-14) times the sum of the terms' magnitudes of the exact sum, then rounded once.
 
 Raises:
-  TypeError: an array's type is not among those above, or types do not go together.
+  TypeError: an array or its type is not among those above, or types do not go together.
   ValueError: a shape, option or array is refused; an input requires grad while PyTorch records gradients.
   MemoryError: memory for a result or for the workspace was refused.
   Nothing is written where an argument is refused.)";
@@ -330,8 +387,9 @@ void Define(nb::module_& module) {
              "threads"_a = nb::none(), "cpu_target"_a = nb::none(),
              "The plan that rotary_backward would run for contiguous arrays, in words. Raises what the call would.");
   module.def(
-      "explain_rotary_backward", &ExplainRotaryBackward, "dy_shape"_a, "cos_shape"_a, "dtype"_a, nb::kw_only(),
-      "table_gradients"_a = true, "mode"_a.none() = "half",
+      "explain_rotary_backward", &ExplainRotaryBackward, "dy_shape"_a, "cos_shape"_a, "dtype"_a, "table_dtype"_a,
+      nb::kw_only(), "table_gradients"_a = true, "mode"_a.none() = "half", "per_pair_tables"_a = false,
+      "rotary_dim"_a = nb::none(),
       "Which products take these shapes, and which rule refuses: a dict each, \"native\" being the library itself.");
   module.def("version", [] { return std::string(Version()); }, "The library's version.");
   module.def("default_threads", &DefaultNumThreads, "How many threads a call uses unless it says otherwise.");

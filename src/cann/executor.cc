@@ -1,10 +1,15 @@
 // The registry of executors, the second phase, and the calls of acl_meta.h that change an executor.
 #include "cann/executor.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "cann/message.h"
 #include "cann/registry.h"
+#include "ops/rotary/validate.h"
 
 namespace gyrograd::cann {
 namespace {
@@ -66,7 +71,22 @@ Outcome Execute(Operator op, void* workspace, std::uint64_t workspace_size, aclO
   });
   if (!own) return NoExecutor();
   if (Outcome outcome = CheckWorkspace(workspace, workspace_size, planned); !outcome.ok()) return outcome;
-  return ToOutcome((*run.function)(Addresses(run.addresses).first(run.num_tensors), workspace, workspace_size));
+  return ToOutcome(op, (*run.function)(Addresses(run.addresses).first(run.num_tensors), workspace, workspace_size));
+}
+
+constexpr std::array<Rename, 4> kGradNames{
+    {{"x", "xOptional"}, {"dx", "dxOut"}, {"dcos", "dcosOut"}, {"dsin", "dsinOut"}}};
+constexpr std::array<Rename, 1> kForwardNames{{{"y", "out"}}};
+
+std::string MessageOf(Operator op, const Status& status) {
+  std::string_view message = status.message();
+  const std::size_t hint = message.find(internal::kHint);
+  const std::string_view options = message.substr(std::min(hint, message.size()));
+  if (options.find("per_pair_tables") != options.npos || options.find("rotary_dim") != options.npos) {
+    message = message.substr(0, hint);
+  }
+  if (op == Operator::kRotaryPositionEmbedding) return Renamed(message, kForwardNames);
+  return Renamed(message, kGradNames);
 }
 
 // Which of an executor's slots an index counts.
@@ -127,16 +147,16 @@ aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, s
   return Guard(function, kAclnnCodes, [&] { return Execute(op, workspace, workspace_size, handle); });
 }
 
-Outcome ToOutcome(const Status& status) {
+Outcome ToOutcome(Operator op, const Status& status) {
   switch (status.code()) {
     case StatusCode::kOk: return {};
-    case StatusCode::kNullPointer: return {ACLNN_ERR_PARAM_NULLPTR, status.message()};
+    case StatusCode::kNullPointer: return {ACLNN_ERR_PARAM_NULLPTR, MessageOf(op, status)};
     case StatusCode::kInvalidType:
     case StatusCode::kInvalidAlias:
-    case StatusCode::kWorkspaceTooSmall: return {ACLNN_ERR_PARAM_INVALID, status.message()};
+    case StatusCode::kWorkspaceTooSmall: return {ACLNN_ERR_PARAM_INVALID, MessageOf(op, status)};
     case StatusCode::kInvalidAttribute:
     case StatusCode::kMissingArgument:
-    case StatusCode::kInvalidShape: return {ACLNN_ERR_INNER_TILING_ERROR, status.message()};
+    case StatusCode::kInvalidShape: return {ACLNN_ERR_INNER_TILING_ERROR, MessageOf(op, status)};
     case StatusCode::kOutOfMemory:
     case StatusCode::kInternal: break;
   }

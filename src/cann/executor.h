@@ -60,8 +60,9 @@ aclOpExecutor* Register(Executor executor);
 aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, std::uint64_t workspace_size,
                            aclOpExecutor* handle);
 
-// The code of the C interface for a status of the C++ one, with its message.
-Outcome ToOutcome(const Status& status);
+// The code of the C interface for a status of the C++ one, with its message in the operator's own names, and without a
+// hint at options that this interface does not have.
+Outcome ToOutcome(Operator op, const Status& status);
 
 }  // namespace gyrograd::cann
 

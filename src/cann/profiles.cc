@@ -87,6 +87,21 @@ class View {
 // The argument whose shape `x` is, as the operator calls it.
 std::string Leading(const RotaryProblem& problem) { return problem.backward ? "dy" : "x"; }
 
+// The channels that turn.
+std::int64_t RotaryDim(const RotaryProblem& problem) { return problem.rotary_dim.value_or(problem.x.back()); }
+
+// What no product's operator has.
+Refusal CheckExtensions(const RotaryProblem& problem) {
+  std::string absent;
+  const auto ask = [&absent](bool asked, const char* what) {
+    if (asked) absent += (absent.empty() ? "no " : ", no ") + std::string(what);
+  };
+  ask(problem.per_pair_tables, "tables per pair");
+  ask(RotaryDim(problem) != problem.x.back(), "partial rotary");
+  ask(problem.table_dtype.value_or(problem.dtype) != problem.dtype, "tables of another type");
+  return absent.empty() ? Refusal{} : "its operator has " + absent;
+}
+
 // What holds everywhere: the operator's own rules.
 Refusal CheckShapes(const RotaryProblem& problem, Profile profile) {
   const Extents x = problem.x;
@@ -100,6 +115,9 @@ Refusal CheckShapes(const RotaryProblem& problem, Profile profile) {
   if (std::ranges::any_of(x, [](std::int64_t extent) { return extent < 0; })) {
     return name + " has shape " + ToString(x) + "; extents must not be negative";
   }
+  if (IsProduct(profile)) {
+    if (Refusal refusal = CheckExtensions(problem)) return refusal;
+  }
   if (cos.size() != x.size()) {
     return "cos has shape " + ToString(cos) + "; it must have " + name + "'s rank, " + std::to_string(x.size());
   }
@@ -108,13 +126,15 @@ Refusal CheckShapes(const RotaryProblem& problem, Profile profile) {
       return "cos has shape " + ToString(cos) + "; its extents must be 1 or " + name + "'s, " + ToString(x);
     }
   }
-  if (cos.back() != x.back()) {
-    return "cos has shape " + ToString(cos) + "; its last extent must equal " + name + "'s, " +
-           std::to_string(x.back());
+  const std::int64_t dim = RotaryDim(problem);
+  const std::int64_t width = problem.per_pair_tables ? dim / 2 : dim;
+  if (cos.back() != width) {
+    return "cos has shape " + ToString(cos) + "; its last extent must " +
+           (width == x.back() ? "equal " + name + "'s, " : "be ") + std::to_string(width);
   }
   if (IsProduct(profile) && x.back() == 0) return "D is 0; it must be positive";
   const std::int64_t divisor = problem.mode == 2 ? 4 : 2;
-  if (x.back() % divisor != 0) return Is("D", x.back()) + "; it must be divisible by " + std::to_string(divisor);
+  if (dim % divisor != 0) return Is("D", dim) + "; it must be divisible by " + std::to_string(divisor);
   return std::nullopt;
 }
 
@@ -220,16 +240,15 @@ void JudgeReadings(const RotaryProblem& problem, Profile profile, ProfileVerdict
       refusals.emplace_back(reading.name, *refusal);
       continue;
     }
-    verdict->accepted = true;
-    verdict->reading = std::string(reading.name) + ", " + pattern;
+    verdict->readings.push_back({reading.name, pattern});
     if (IsAtlas(profile) && IsForwardHalfBnsd(view) && !HalfRowsAreWholeBlocks(problem)) {
       verdict->remarks.push_back(
-          "half a row is not a multiple of 32 bytes: CANN's forward then also asks for D >= 80, or for few heads "
-          "(2*B*N <= S / cores), which shapes alone do not tell");
+          "read as BNSD, half a row is not a multiple of 32 bytes: CANN's forward then also asks for D >= 80, or for "
+          "few heads (2*B*N <= S / cores), which shapes alone do not tell");
     }
-    return;
   }
-  verdict->rule = Join(refusals);
+  verdict->accepted = !verdict->readings.empty();
+  if (!verdict->accepted) verdict->rule = Join(refusals);
 }
 
 void AddAtlasRemarks(const RotaryProblem& problem, ProfileVerdict* verdict) {

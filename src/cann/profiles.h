@@ -27,13 +27,23 @@ struct RotaryProblem {
   DType dtype = DType::kF32;
   bool backward = false;
   bool table_gradients = false;  // dcos and dsin are wanted
+  // What the library takes and CANN's operator does not: RotaryOptions, and tables of another type.
+  bool per_pair_tables = false;
+  std::optional<std::int64_t> rotary_dim = {};
+  std::optional<DType> table_dtype = {};
+};
+
+// How the axes of a shape can be read: a layout, and the tables' pattern in it.
+struct LayoutReading {
+  std::string layout;  // "BNSD"
+  std::string tables;  // "11SD", or "any broadcast"
 };
 
 struct ProfileVerdict {
   std::string product = {};  // a profile's name, or an unsupported product's
   bool accepted = false;
-  std::string reading = {};  // where accepted by a product: the layout and tables it was read as, "BNSD, 11SD"
-  std::string rule = {};     // where refused: the rule and the value received
+  std::vector<LayoutReading> readings = {};  // where accepted by a product: all under which the shapes are legal
+  std::string rule = {};                     // where refused: the rule and the value received
   std::vector<std::string> remarks = {};  // where pages and code of CANN differ, and what the shapes alone do not tell
 };
 

@@ -84,14 +84,14 @@ RotaryProblem ProblemOf(const aclTensor& leading, const aclTensor& cos, std::int
 
 // Plan, profile, addresses: in the order of precedence, shapes before addresses.
 template <class Plan, class Args>
-Outcome MakePlan(const Args& args, Status (*validate)(const Args&), Profile profile, const RotaryProblem& problem,
-                 Plan* plan) {
+Outcome MakePlan(Operator op, const Args& args, Status (*validate)(const Args&), Profile profile,
+                 const RotaryProblem& problem, Plan* plan) {
   const Status created = Plan::Create(args, plan);
-  if (!created.ok() && created.code() != StatusCode::kInvalidAlias) return ToOutcome(created);
+  if (!created.ok() && created.code() != StatusCode::kInvalidAlias) return ToOutcome(op, created);
   // A profile's rules are about shapes, and shapes come before memory.
   const Outcome outcome = CheckProfile(profile, problem);
   if (!outcome.ok()) return outcome;
-  return ToOutcome(created.ok() ? validate(args) : created);
+  return ToOutcome(op, created.ok() ? validate(args) : created);
 }
 
 struct GradTensors {
@@ -155,7 +155,8 @@ Outcome PlanGrad(const GradTensors& t, std::int64_t mode, std::uint64_t* workspa
   problem.backward = true;
   problem.table_gradients = t.wants_tables();
   RotaryBackwardPlan plan;
-  outcome = MakePlan(GradArgs(t, mode), ValidateRotaryBackward, profile, problem, &plan);
+  outcome = MakePlan(Operator::kRotaryPositionEmbeddingGrad, GradArgs(t, mode), ValidateRotaryBackward, profile,
+                     problem, &plan);
   if (!outcome.ok()) return outcome;
   *handle = Register(GradExecutor(t, plan));
   *workspace_size = plan.workspace_size();
@@ -186,7 +187,8 @@ Outcome PlanForward(const aclTensor* x, const aclTensor* cos, const aclTensor* s
   RotaryArgs args{.x = ConstViewOf(*x), .cos = ConstViewOf(*cos), .sin = ConstViewOf(*sin), .y = ViewOf(*out)};
   args.options.mode = static_cast<RotaryMode>(mode);
   RotaryPlan plan;
-  outcome = MakePlan(args, ValidateRotary, profile, ProblemOf(*x, *cos, mode), &plan);
+  outcome =
+      MakePlan(Operator::kRotaryPositionEmbedding, args, ValidateRotary, profile, ProblemOf(*x, *cos, mode), &plan);
   if (!outcome.ok()) return outcome;
   *handle = Register(ForwardExecutor(x, cos, sin, out, plan));
   *workspace_size = plan.workspace_size();

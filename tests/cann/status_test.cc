@@ -105,7 +105,10 @@ const Broken kBroken[] = {
      },
      561002,
      {"dy", "last extent is 0"}},
-    {"rank_of_cos", [](GradProblem& p) { Redescribe(p.cos, {3, 1, 8}); }, 561002, {"cos", "[3, 1, 8]"}},
+    {"rank_of_cos",
+     [](GradProblem& p) { Redescribe(p.cos, {3, 1, 8}); },
+     561002,
+     {"cos has shape [3, 1, 8]", "hint: add extents of 1, such as [1, 3, 1, 8]"}},
     {"cos_and_sin_differ", [](GradProblem& p) { Redescribe(p.sin, {1, 1, 1, 8}); }, 561002, {"sin", "[1, 1, 1, 8]"}},
     {"extent_neither_1_nor_dys",
      [](GradProblem& p) {
@@ -119,9 +122,12 @@ const Broken kBroken[] = {
      },
      561002,
      {"cos", "[1, 3, 1, 4]"}},
-    {"shape_of_x", [](GradProblem& p) { Redescribe(p.x, {2, 3, 1, 8}); }, 561002, {"x", "[2, 3, 1, 8]"}},
-    {"shape_of_dx", [](GradProblem& p) { Redescribe(p.dx, {2, 4, 3, 8}); }, 561002, {"dx", "[2, 4, 3, 8]"}},
-    {"shape_of_dcos", [](GradProblem& p) { Redescribe(p.dcos, {1, 1, 1, 8}); }, 561002, {"dcos", "[1, 1, 1, 8]"}},
+    {"shape_of_x", [](GradProblem& p) { Redescribe(p.x, {2, 3, 1, 8}); }, 561002, {"xOptional has shape [2, 3, 1, 8]"}},
+    {"shape_of_dx", [](GradProblem& p) { Redescribe(p.dx, {2, 4, 3, 8}); }, 561002, {"dxOut has shape [2, 4, 3, 8]"}},
+    {"shape_of_dcos",
+     [](GradProblem& p) { Redescribe(p.dcos, {1, 1, 1, 8}); },
+     561002,
+     {"dcosOut has shape [1, 1, 1, 8]"}},
     {"odd_channels",
      [](GradProblem& p) {
        for (Array* array : {&p.dy, &p.x, &p.dx}) Redescribe(*array, {2, 3, 4, 7});
@@ -195,11 +201,11 @@ const Broken kBroken[] = {
        p.dy.Describe(MakeHandle(p.dy.shape(), ACL_FLOAT, memory.data() + 1));
      },
      161002,
-     {"dy"}},
+     {"dy has data at address 0x"}},
     {"dx_shares_a_table",
      [](GradProblem& p) { p.cos.Describe(MakeHandle(p.cos.shape(), ACL_FLOAT, p.dx.data())); },
      161002,
-     {"dx", "cos"}},
+     {"dxOut shares memory with cos"}},
     {"dx_is_dy_shifted",
      [](GradProblem& p) {
        const std::int64_t stored = 4096;
@@ -210,11 +216,11 @@ const Broken kBroken[] = {
            aclCreateTensor(p.dx.shape().data(), 4, ACL_FLOAT, nullptr, 8, ACL_FORMAT_ND, &stored, 1, memory.data())));
      },
      161002,
-     {"dx", "dy"}},
+     {"dxOut shares memory with dy"}},
     {"dcos_is_dsin",
      [](GradProblem& p) { p.dsin.Describe(MakeHandle(p.dsin.shape(), ACL_FLOAT, p.dcos.data())); },
      161002,
-     {"dcos", "dsin"}},
+     {"dsinOut shares memory with dcosOut"}},
     {"dx_with_stride_0",
      [](GradProblem& p) {
        const Shape strides = {0, 32, 8, 1};
@@ -222,11 +228,23 @@ const Broken kBroken[] = {
                                                   p.dx.shape().data(), 4, p.dx.data())));
      },
      161002,
-     {"dx"}},
+     {"dxOut has shape"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Rules, CannGradRefuses, ::testing::ValuesIn(kBroken),
                          [](const ::testing::TestParamInfo<Broken>& test) { return std::string(test.param.what); });
+
+// The C++ interface's hints name options; this interface has none of them.
+TEST(CannGradRefusal, HintsAtNothingThatIsNotThere) {
+  for (const std::int64_t width : {2, 4}) {
+    GradProblem problem;
+    Redescribe(problem.cos, {1, 3, 1, width});
+    ASSERT_EQ(problem.Plan(), 561002);
+    const std::string message = aclGetRecentErrMsg();
+    EXPECT_NE(message.find("its last extent must equal dy's, 8"), std::string::npos) << message;
+    EXPECT_EQ(message.find("hint"), std::string::npos) << message;
+  }
+}
 
 // Null, type, attribute, shape, alias: each problem breaks one more rule than the next.
 TEST(CannGradPrecedence, TheFirstBrokenRuleIsReported) {
@@ -277,10 +295,11 @@ TEST(CannForwardStatus, Rules) {
   ForwardProblem alias;
   alias.out.Describe(MakeHandle(alias.out.shape(), ACL_FLOAT, alias.cos.data()));
   Redescribe(alias.sin, alias.sin.shape());
-  EXPECT_TRUE(Gives(alias.Plan(), 161002, {"aclnnRotaryPositionEmbeddingGetWorkspaceSize"}));
+  EXPECT_TRUE(Gives(alias.Plan(), 161002,
+                    {"aclnnRotaryPositionEmbeddingGetWorkspaceSize", "rotary: out shares memory with cos"}));
   ForwardProblem shape;
   Redescribe(shape.out, {2, 3, 4, 6});
-  EXPECT_TRUE(Gives(shape.Plan(), 561002, {"[2, 3, 4, 6]"}));
+  EXPECT_TRUE(Gives(shape.Plan(), 561002, {"rotary: out has shape [2, 3, 4, 6]"}));
   ForwardProblem rank;
   Redescribe(rank.x, {24, 8});
   EXPECT_TRUE(Gives(rank.Plan(), 561002, {"x has rank 2"}));

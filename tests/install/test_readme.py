@@ -36,17 +36,22 @@ def same_words(got: str, want: str) -> None:
     assert got.split() == want.split()
 
 
-@pytest.mark.parametrize(
-    ("language", "suffix", "package", "standard"),
-    [("cpp", ".cpp", "gyrograd", "c++20"), ("c", ".c", "gyrograd-cann", "c11")],
-)
-def test_compiled_block(
-    installed: Installed, tmp_path: pathlib.Path, language: str, suffix: str, package: str, standard: str
-):
-    (program,) = programs(language)
-    source = tmp_path / f"program{suffix}"
+# Every compiled block: the nth one of its language, and the example that it is.
+COMPILED = [("cpp", 0, "cpp_rotary.cpp"), ("cpp", 1, "cpp_rotary_plan.cpp"), ("c", 0, "cann_rotary_grad.c")]
+PACKAGES = {"cpp": ("gyrograd", "c++20"), "c": ("gyrograd-cann", "c11")}
+
+
+@pytest.mark.parametrize(("language", "index", "example"), COMPILED)
+def test_compiled_block(installed: Installed, tmp_path: pathlib.Path, language: str, index: int, example: str):
+    program = programs(language)[index]
+    assert program.code == (ROOT / "examples" / example).read_text()
+    source = tmp_path / example
     source.write_text(program.code)
-    same_words(run_program(installed.compile(source, package, standard)), program.printed)
+    same_words(run_program(installed.compile(source, *PACKAGES[language])), program.printed)
+
+
+def test_every_compiled_block_is_tested():
+    assert [language for language, _, _ in COMPILED] == [language for language in PACKAGES for _ in programs(language)]
 
 
 def test_python_block(tmp_path: pathlib.Path):
@@ -54,12 +59,6 @@ def test_python_block(tmp_path: pathlib.Path):
     source = tmp_path / "program.py"
     source.write_text(program.code)
     same_words(run([sys.executable, source], cwd=tmp_path, env=clean_environment()), program.printed)
-
-
-@pytest.mark.parametrize(("language", "example"), [("cpp", "cpp_rotary.cpp"), ("c", "cann_rotary_grad.c")])
-def test_compiled_block_is_the_example(language: str, example: str):
-    (program,) = programs(language)
-    assert program.code == (ROOT / "examples" / example).read_text()
 
 
 def test_links_lead_somewhere():

@@ -1,7 +1,10 @@
 // Refusals: every rule with its code, the operator, the argument and the value in the message, and nothing written.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <ios>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -456,14 +459,152 @@ TEST_P(RotaryForwardRefusals, SaysWhyAndWritesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(All, RotaryForwardRefusals, ::testing::ValuesIn(kForwardRefusals), RefusalName<RotaryArgs>);
 
-// ---- What is legal though it looks odd --------------------------------------------------------------------------
+// ---- Hints ------------------------------------------------------------------------------------------------------
+
+struct HintCase {
+  const char* name;
+  Shape dy;
+  Shape cos;
+  RotaryOptions options;
+  const char* rest;  // of the message, after "cos has shape [..]; its "
+};
+
+void PrintTo(const HintCase& hint, std::ostream* out) { *out << hint.name; }
+
+constexpr RotaryOptions kWholeRows{};
+constexpr RotaryOptions kPerPair{.per_pair_tables = true};
+constexpr RotaryOptions kQuarter{.mode = RotaryMode::kQuarter};
+
+const HintCase kHints[] = {
+    {"half_the_width",
+     {2, 8, 4, 128},
+     {1, 8, 1, 64},
+     kWholeRows,
+     "last extent must equal dy's, 128; hint: per_pair_tables for one value a pair, or rotary_dim = 64 for partial "
+     "rotary"},
+    {"half_the_width_that_quarter_mode_cannot_turn",
+     {3, 12},
+     {1, 6},
+     kQuarter,
+     "last extent must equal dy's, 12; hint: per_pair_tables for one value a pair"},
+    {"half_of_rotary_dim",
+     {3, 12},
+     {1, 4},
+     {.rotary_dim = 8},
+     "last extent must equal rotary_dim, 8; hint: per_pair_tables for one value a pair"},
+    {"one_pair",
+     {3, 2},
+     {1, 1},
+     kWholeRows,
+     "last extent must equal dy's, 2; hint: per_pair_tables for one value a pair"},
+    {"narrow", {3, 12}, {1, 4}, kWholeRows, "last extent must equal dy's, 12; hint: rotary_dim = 4 for partial rotary"},
+    {"narrow_in_quarter_mode",
+     {3, 12},
+     {1, 8},
+     kQuarter,
+     "last extent must equal dy's, 12; hint: rotary_dim = 8 for partial rotary"},
+    {"narrow_per_pair",
+     {3, 12},
+     {1, 4},
+     kPerPair,
+     "last extent must equal half the rotary dimension (per_pair_tables), 6; hint: rotary_dim = 8 for partial rotary"},
+    {"full_width_per_pair",
+     {3, 12},
+     {1, 12},
+     kPerPair,
+     "last extent must equal half the rotary dimension (per_pair_tables), 6; hint: no per_pair_tables for one value a "
+     "channel"},
+    // No hint where the option would not be legal, or nothing is to be guessed.
+    {"narrow_and_odd", {3, 12}, {1, 5}, kWholeRows, "last extent must equal dy's, 12"},
+    {"width_1", {3, 12}, {1, 1}, kWholeRows, "last extent must equal dy's, 12"},
+    {"width_0", {3, 12}, {1, 0}, kWholeRows, "last extent must equal dy's, 12"},
+    {"narrow_and_no_multiple_of_4_in_quarter_mode", {3, 16}, {1, 6}, kQuarter, "last extent must equal dy's, 16"},
+    {"wide", {3, 12}, {1, 16}, kWholeRows, "last extent must equal dy's, 12"},
+    {"wide_per_pair",
+     {3, 12},
+     {1, 8},
+     kPerPair,
+     "last extent must equal half the rotary dimension (per_pair_tables), 6"},
+    {"another_width_than_rotary_dim", {3, 12}, {1, 6}, {.rotary_dim = 8}, "last extent must equal rotary_dim, 8"},
+    // Ranks.
+    {"positions_of_bsnd",
+     {2, 5, 3, 8},
+     {5, 8},
+     kWholeRows,
+     "rank must be dy's, 4; hint: add extents of 1, such as [1, 5, 1, 8]"},
+    {"batches_and_positions_of_bsnd",
+     {2, 5, 3, 8},
+     {2, 5, 8},
+     kWholeRows,
+     "rank must be dy's, 4; hint: add extents of 1, such as [2, 5, 1, 8]"},
+    {"a_batch_of_1",
+     {2, 5, 3, 8},
+     {1, 3, 8},
+     kWholeRows,
+     "rank must be dy's, 4; hint: add extents of 1, such as [1, 1, 3, 8]"},
+    {"one_row", {2, 5, 3, 8}, {8}, kWholeRows, "rank must be dy's, 4; hint: add extents of 1, such as [1, 1, 1, 8]"},
+    {"two_places",
+     {2, 5, 5, 8},
+     {5, 8},
+     kWholeRows,
+     "rank must be dy's, 4; hint: add extents of 1, such as [1, 5, 1, 8] or [1, 1, 5, 8]"},
+    {"no_place", {2, 5, 3, 8}, {7, 8}, kWholeRows, "rank must be dy's, 4; hint: add extents of 1"},
+    {"places_in_another_order", {2, 5, 3, 8}, {3, 5, 8}, kWholeRows, "rank must be dy's, 4; hint: add extents of 1"},
+    {"higher_rank", {5, 8}, {1, 5, 8}, kWholeRows, "rank must be dy's, 2"},
+    {"rank_0", {5, 8}, {}, kWholeRows, "rank must be dy's, 2"},
+};
+
+class RotaryHints : public ::testing::TestWithParam<HintCase> {};
+
+// The whole message: operator, argument, value, rule, and the hint where there is one.
+TEST_P(RotaryHints, EndTheMessage) {
+  const HintCase& hint = GetParam();
+  const Shape dy_strides = StridesOf(Layout::kContiguous, hint.dy);
+  const Shape cos_strides = StridesOf(Layout::kContiguous, hint.cos);
+  RotaryBackwardArgs args;
+  args.dy = {nullptr, DType::kF32, hint.dy, dy_strides};
+  args.cos = args.sin = {nullptr, DType::kF32, hint.cos, cos_strides};
+  args.options = hint.options;
+  RotaryBackwardPlan plan;
+  const Status status = RotaryBackwardPlan::Create(args, &plan);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidShape);
+  const std::size_t start = status.message().find("; its ") + 6;
+  EXPECT_EQ(status.message().rfind("rotary_backward: cos has shape [", 0), 0u) << status.message();
+  EXPECT_EQ(status.message().substr(start), hint.rest);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RotaryHints, ::testing::ValuesIn(kHints),
+                         [](const ::testing::TestParamInfo<HintCase>& test) { return std::string(test.param.name); });
+
+// ---- Messages, and what is legal though it looks odd ------------------------------------------------------------
 
 TEST(RotaryValidate, MessageIsTheOneOfTheContract) {
   const BackwardTensors tensors(MakeProblem(RotaryMode::kHalf, {}, {2, 8, 4, 128}, {1, 8, 1}));
   BackwardCall call{tensors.Args()};
-  call.Reshape(call.args.cos, {1, 8, 1, 64});
+  call.Reshape(call.args.cos, {1, 8, 1, 63});
   EXPECT_EQ(ValidateRotaryBackward(call.args).message(),
-            "rotary_backward: cos has shape [1, 8, 1, 64]; its last extent must equal dy's, 128");
+            "rotary_backward: cos has shape [1, 8, 1, 63]; its last extent must equal dy's, 128");
+}
+
+TEST(RotaryValidate, AddressesAreHexadecimal) {
+  const BackwardTensors tensors(MakeProblem(RotaryMode::kHalf, {}, {2, 3, 8}, {1, 3}));
+  RotaryBackwardArgs args = tensors.Args();
+  args.dsin->data = static_cast<char*>(args.dsin->data) + 2;
+  std::ostringstream address;
+  address << std::hex << std::showbase << reinterpret_cast<std::uintptr_t>(args.dsin->data);
+  EXPECT_EQ(ValidateRotaryBackward(args).message(), "rotary_backward: dsin has data at address " + address.str() +
+                                                        "; it must be a multiple of its element's size, 4");
+}
+
+TEST(RotaryValidate, EmptyPlansNameTheirOperator) {
+  EXPECT_EQ(RotaryBackwardPlan().Run({}, nullptr, 0).message(),
+            "rotary_backward: the plan is empty; it must be created first");
+  EXPECT_EQ(RotaryPlan().Run({}, nullptr, 0).message(), "rotary: the plan is empty; it must be created first");
+  const Problem problem = MakeProblem(RotaryMode::kHalf, {}, {2, 3, 8}, {1, 3});
+  EXPECT_TRUE(Refused(RotaryBackwardPlan::Create(BackwardTensors(problem).Args(), nullptr), StatusCode::kNullPointer,
+                      {"rotary_backward: plan is null"}));
+  EXPECT_TRUE(Refused(RotaryPlan::Create(ForwardTensors(problem).Args(), nullptr), StatusCode::kNullPointer,
+                      {"rotary: plan is null"}));
 }
 
 TEST(RotaryValidate, ValidationWritesNothing) {

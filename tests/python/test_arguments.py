@@ -122,8 +122,12 @@ def test_keywords_refused(arrays, keywords, error, fragments):
 @pytest.mark.parametrize(
     ("shape", "table_shape", "fragments"),
     [
-        ((2, 5, 64), (1, 5, 8), ("cos has shape [1, 5, 8]", "last extent", "64")),
-        ((2, 5, 64), (1, 5, 32), ("cos has shape [1, 5, 32]", "last extent", "64")),
+        ((2, 5, 64), (1, 5, 8), ("cos has shape [1, 5, 8]", "last extent", "64; hint: rotary_dim = 8")),
+        (
+            (2, 5, 64),
+            (1, 5, 32),
+            ("cos has shape [1, 5, 32]", "last extent", "64; hint: per_pair_tables", "rotary_dim = 32"),
+        ),
         ((2, 5, 7), (1, 5, 7), ("dy has shape [2, 5, 7]", "divisible by 2")),
         ((2, 5, 8), (5, 8), ("cos has shape [5, 8]", "rank", "3")),
         ((2, 6, 8), (1, 3, 8), ("cos has shape [1, 3, 8]", "1 or dy's", "6")),
@@ -136,6 +140,33 @@ def test_shapes_refused(shape, table_shape, fragments):
     with refused(ValueError, *fragments):
         gg.rotary_backward(dy, cos, sin, out=out)
     assert (out == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "table_shape", "forms"),
+    [
+        ((2, 5, 3, 8), (5, 8), ["cos[None, :, None, :]"]),
+        ((2, 5, 3, 8), (2, 5, 8), ["cos[:, :, None, :]"]),
+        ((2, 5, 3, 8), (1, 3, 8), ["cos[:, None, :, :]", "cos[None, :, :, :]"]),
+        ((5, 3, 8), (8,), ["cos[None, None, :]"]),
+        ((2, 5, 5, 8), (5, 8), ["cos[None, :, None, :]", "cos[None, None, :, :]"]),
+        ((2, 5, 3, 8), (7, 8), []),
+    ],
+)
+def test_tables_of_lower_rank(shape, table_shape, forms):
+    """The hint, taken at its word, makes the call legal; the one that is shown first is one of `forms`."""
+    dy, cos, sin, x = problem(4, shape, table_shape)
+    for call in [lambda c, s: gg.rotary_backward(dy, c, s), lambda c, s: gg.rotary(x, c, s)]:
+        with pytest.raises(ValueError) as refusal:
+            call(cos, sin)
+        _, hint = str(refusal.value).split("; hint: ")
+        shown = re.findall(r"cos\[[^]]*\]", hint)
+        assert hint == "add axes" + (", such as " + " or ".join(shown) if shown else "")
+        assert bool(shown) == bool(forms)
+        for form in shown:
+            assert form in forms
+            index = form.removeprefix("cos")
+            call(eval(f"cos{index}"), eval(f"sin{index}", {"sin": sin}))
 
 
 def test_quarter_mode_needs_multiples_of_four():
@@ -168,6 +199,43 @@ def test_arrays_refused(arrays, position, change, error, fragments):
         gg.rotary_backward(*arrays)
 
 
+class Metres(np.ndarray):
+    """An array with a unit, as libraries of units make them."""
+
+
+MEANINGFUL = [
+    (np.ma.masked_array, "a masked array, and its mask would be dropped; pass it filled, as from filled()"),
+    (np.asmatrix, "a numpy.matrix, a subclass of numpy.ndarray, and what it adds would be dropped"),
+    (lambda a: a.view(Metres), f"a {__name__}.Metres, a subclass of numpy.ndarray"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize(("convert", "text"), MEANINGFUL, ids=["masked", "matrix", "unit"])
+@pytest.mark.parametrize("position", range(7))
+def test_arrays_that_mean_more_than_their_elements(convert, text, position):
+    arrays = [*problem(5, (6, 16), (6, 16)), *(np.full((6, 16), 9, np.float32) for _ in range(3))]
+    names = ("dy", "cos", "sin", "x", "out[0] (dx)", "out[1] (dcos)", "out[2] (dsin)")
+    arrays[position] = convert(arrays[position])
+    with refused(TypeError, f"rotary_backward: {names[position]} is {text}"):
+        gg.rotary_backward(*arrays[:4], out=tuple(arrays[4:]))
+    assert all((np.asarray(out) == 9).all() for out in arrays[4:])
+
+
+def test_memory_maps_are_plain_arrays(tmp_path):
+    arrays = problem(6, SHAPE, TABLE)
+    maps = []
+    for index, array in enumerate(arrays):
+        np.save(tmp_path / f"{index}.npy", array)
+        maps.append(np.load(tmp_path / f"{index}.npy", mmap_mode="r+"))
+        assert type(maps[-1]) is np.memmap
+    want = gg.rotary_backward(*arrays)
+    for got, expected in zip(gg.rotary_backward(*maps), want, strict=True):
+        assert_same_bits(got, expected)
+    assert gg.rotary_backward(*maps[:3], out=maps[0]) is maps[0]
+    assert_same_bits(maps[0], want[0])
+
+
 def test_strides_that_are_no_whole_elements():
     record = np.zeros((3, 8), [("value", np.float32), ("mark", np.int16)])["value"]
     tables = np.ones((1, 8), np.float32)
@@ -178,7 +246,7 @@ def test_strides_that_are_no_whole_elements():
 def test_misaligned_data():
     dy = np.zeros(4 * 8 + 1, np.uint8)[1:].view(np.float32)
     tables = np.ones(8, np.float32)
-    with refused(ValueError, "dy has data at address", "multiple", "4"):
+    with refused(ValueError, f"dy has data at address {dy.ctypes.data:#x};", "multiple", "4"):
         gg.rotary_backward(dy, tables, tables)
 
 
@@ -203,6 +271,7 @@ def test_outputs_and_out_disagree(arrays, out, outputs, fragments):
 
 @pytest.mark.parametrize("position", range(3))
 def test_out_refused(arrays, position):
+    name = f"rotary_backward: out[{position}] ({NAMES[position]}) "
     full = list(new_out((True, True, True)))
     read_only = full[position].copy()
     read_only.flags.writeable = False
@@ -215,7 +284,7 @@ def test_out_refused(arrays, position):
     ]:
         out = list(full)
         out[position] = bad
-        with refused(error, NAMES[position], fragment):
+        with refused(error, name, fragment):
             gg.rotary_backward(*arrays, out=tuple(out))
         assert all((given == 9).all() for i, given in enumerate(full) if i != position)
 
@@ -224,10 +293,14 @@ def test_out_may_not_share_memory(arrays):
     dy, cos, sin, x = arrays
     shifted = np.zeros(dy.size + 1, np.float32)
     dy_view, out = shifted[:-1].reshape(SHAPE), shifted[1:].reshape(SHAPE)
-    with refused(ValueError, "dx shares memory with dy"):
+    with refused(ValueError, "rotary_backward: out (dx) shares memory with dy"):
         gg.rotary_backward(dy_view, cos, sin, out=out)
-    with refused(ValueError, "dcos shares memory with", "sin"):
+    with refused(ValueError, "rotary_backward: out[1] (dcos) shares memory with sin"):
         gg.rotary_backward(dy, cos, sin, x, out=(None, sin, None))
+    with refused(ValueError, "rotary_backward: out[2] (dsin) shares memory with out[1] (dcos)"):
+        gg.rotary_backward(dy, cos, sin, x, out=(None, out[:1, :, :1], out[:1, :, :1]))
+    with refused(ValueError, "rotary_backward: out[1] (dcos) shares memory with dy"):
+        gg.rotary_backward(dy, cos, sin, x, out=[None, dy[:1, :, :1], None], outputs=["dcos"])
 
 
 def test_forward_refusals(arrays):
@@ -236,8 +309,30 @@ def test_forward_refusals(arrays):
         gg.rotary(x, cos, sin, mode="x")
     with refused(ValueError, "rotary: cos has shape [1, 5, 1, 8]", "x's", "16"):
         gg.rotary(x, cos[..., :8], sin[..., :8])
-    with refused(ValueError, "rotary: y has shape [1, 5, 3, 16]"):
-        gg.rotary(x, cos, sin, out=np.zeros((1, 5, 3, 16), np.float32))
+
+
+def test_the_forwards_out_is_called_out(arrays):
+    """In every rule, and only where a word is the argument's name."""
+    _, cos, sin, x = arrays
+    read_only = np.zeros(SHAPE, np.float32)
+    read_only.flags.writeable = False
+    for out, error, text in [
+        (np.zeros((1, 5, 3, 16), np.float32), ValueError, "out has shape [1, 5, 3, 16]; it must be x's"),
+        (np.zeros(SHAPE, np.float64), TypeError, "out has type f64; it must be x's"),
+        (np.zeros(SHAPE, np.int8), TypeError, "out has type int8; it must be float64"),
+        (
+            np.zeros(4 * x.size + 1, np.uint8)[1:].view(np.float32).reshape(SHAPE),
+            ValueError,
+            "out has data at address 0x",
+        ),
+        (np.broadcast_to(np.float32(1), SHAPE), ValueError, "out is a read-only array"),
+        (x[:, ::-1], ValueError, "out shares memory with x; it may do so only with the same address"),
+        (np.ma.zeros(SHAPE, np.float32), TypeError, "out is a masked array"),
+        (read_only, ValueError, "out is a read-only array; it must be writable"),
+        ("y", TypeError, "out is a str"),
+    ]:
+        with refused(error, f"rotary: {text}"):
+            gg.rotary(x, cos, sin, out=out)
 
 
 def test_huge_expanded_arrays_are_refused_not_allocated():

@@ -130,7 +130,7 @@ def test_check_of_a_wrong_library(monkeypatch, capsys, tmp_path, result, as_json
         ({"x_hi": "inf"}, ":2: column x_hi: 'inf' is not a finite number"),
         ({"x_lo": "3"}, ":2: column x_lo: 3 is above x_hi, 2"),
         ({"id": " "}, ":2: column id: the id is empty"),
-        ({"cos": "1x6x1x8"}, ":2: rotary_backward: cos has shape [1, 6, 1, 8]"),
+        ({"cos": "1x6x1x8"}, ":2: rotary_backward: cos has shape [1, 6, 1, 8]; its last extent must equal dy's, 16\n"),
         ({"dy": "2x6x3x16,1"}, None),
     ],
 )
@@ -159,6 +159,12 @@ def test_check_refuses_bad_files(tmp_path, content, text):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     out, error = run("check", path, "--json", code=2)
     assert f"{path}{text}" in error
+    assert json.loads(out)["error"] in error
+
+
+def test_check_of_an_operator_that_is_not_built():
+    out, error = run("check", CASES.with_name("norm_rope_concat_grad.csv"), "--json", code=2)
+    assert "norm_rope_concat_grad.csv: cases of NormRopeConcat, an operator that is not built in this version" in error
     assert json.loads(out)["error"] in error
 
 
@@ -389,6 +395,85 @@ def test_explain_products(arguments, accepted):
     assert all(row["accepted"] or row["rule"] for row in report["products"])
 
 
+def rows(*arguments):
+    """The rows of explain's table: products, yes or no, why."""
+    lines = run("explain", *arguments)[0].splitlines()
+    return [tuple(cell.strip() for cell in line.strip("│").split("│")) for line in lines if line.startswith("│")]
+
+
+NOT_OFFERED = ("Atlas 200I/500 A2 inference, Atlas inference, Atlas training", "no")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (
+            ["--dy", "5x7x6x8", "--cos", "1x7x1x8"],
+            {
+                ("native", "yes"): "no limits beyond the operator's",
+                ("atlas-a2, atlas-a3", "yes"): "read as BSND, tables 1S1D",
+                ("ascend-950", "yes"): "read as BNSD or BSND or SBND, tables any broadcast",
+            },
+        ),
+        (
+            ["--dy", "1x1x7x8", "--cos", "1x1x7x8"],
+            {
+                ("native", "yes"): "no limits beyond the operator's",
+                (
+                    "atlas-a2, atlas-a3",
+                    "yes",
+                ): "read as BNSD, tables 11SD; or as BSND, tables BSND; or as SBND, tables SBND",
+                ("ascend-950", "yes"): "read as BNSD or BSND or SBND, tables any broadcast",
+            },
+        ),
+        (
+            ["--dy", "5x7x6x8", "--cos", "1x7x1x4", "--per-pair-tables"],
+            {
+                ("native", "yes"): "no limits beyond the operator's",
+                ("atlas-a2, atlas-a3, ascend-950", "no"): "its operator has no tables per pair",
+            },
+        ),
+        (
+            [
+                "--dy",
+                "5x7x6x8",
+                "--cos",
+                "1x7x1x4",
+                "--rotary-dim",
+                "4",
+                "--rotary-offset",
+                "2",
+                "--table-dtype",
+                "f32",
+            ],
+            {
+                ("native", "yes"): "no limits beyond the operator's",
+                (
+                    "atlas-a2, atlas-a3, ascend-950",
+                    "no",
+                ): "its operator has no partial rotary, no tables of another type",
+            },
+        ),
+    ],
+)
+def test_explain_names_every_reading_and_groups_products(monkeypatch, arguments, want):
+    monkeypatch.setenv("COLUMNS", "200")
+    want |= {NOT_OFFERED: "the operator is not offered on this product"}
+    assert rows(*arguments) == [(*answer, why) for answer, why in want.items()]
+
+
+def test_explain_lists_readings_for_machines():
+    report = json.loads(run("explain", "--dy", "1x1x7x8", "--cos", "1x1x7x8", "--json")[0])
+    assert len(report["products"]) == 7
+    readings = {row["product"]: row["readings"] for row in report["products"]}
+    assert readings["atlas-a2"] == [
+        {"layout": "BNSD", "tables": "11SD"},
+        {"layout": "BSND", "tables": "BSND"},
+        {"layout": "SBND", "tables": "SBND"},
+    ]
+    assert readings["native"] == []
+
+
 def test_explain_refusals():
     out, _ = run("explain", "--dy", "2x64x4x127", "--cos", "1x64x1x127", "--json", code=2)
     report = json.loads(out)
@@ -397,6 +482,8 @@ def test_explain_refusals():
     assert "dy has shape [2, 64, 4, 127]" in report["error"]
     assert not any(row["accepted"] for row in report["products"])
     assert "refused: rotary_backward: dy has" in run("explain", "--dy", "3x7", "--cos", "1x7", code=2)[0]
+    too_long = run("explain", "--dy", "3x8", "--cos", "1x8", "--rotary-dim", str(10**30), code=2)[1]
+    assert "is not a whole number of at most 18 digits" in too_long
     assert "is not a shape" in run("explain", "--dy", "3,7", "--cos", "1x7", code=2)[1]
     assert "not a mode" in run("explain", "--dy", "3x8", "--cos", "1x8", "--mode", "4", code=2)[1]
 

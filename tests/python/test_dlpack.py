@@ -137,7 +137,7 @@ def test_out():
     assert gg.rotary_backward(*arrays[:3], out=out) is out
     assert_same_bits(memory, want)
     for flag in (READ_ONLY, COPIED):
-        with pytest.raises(ValueError, match="dx was given in out= as a read-only array"):
+        with pytest.raises(ValueError, match=r"out \(dx\) is a read-only array"):
             gg.rotary_backward(*arrays[:3], out=Producer(memory, flags=flag))
 
 

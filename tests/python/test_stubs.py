@@ -1,7 +1,9 @@
-"""The stubs and the documented signatures say what the extension module has."""
+"""The stubs and the documented signatures say what the extension module has, and the package has no other names."""
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,3 +48,12 @@ def test_documented_defaults_are_real(function):
     np.testing.assert_array_equal(function(first, tables, tables, **defaults), want)
     for name in defaults:
         assert name in function.__doc__
+
+
+def test_names_of_the_package():
+    """In a new process, since importing a module of the package names it too."""
+    program = "import gyrograd; print(*(name for name in dir(gyrograd) if not name.startswith('_')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == sorted(gg.__all__)
+    for name in gg.__all__:
+        assert getattr(gg, name).__module__.split(".")[0] == "gyrograd"

@@ -64,6 +64,7 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
   run.in_place_shuffle =
       data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
   run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;
+  run.panel_rows = run.in_place_shuffle ? plan.prepared_panel_rows : plan.panel_rows;
   return run;
 }
 
@@ -84,19 +85,22 @@ void Execute(const RotaryPlanData& plan, const RotaryAddresses& data, void* work
               [&run](int, std::int64_t begin, std::int64_t end) { run.plan->kernels->add_chunks(run, begin, end); });
 }
 
-Status Run(const RotaryPlanData* plan, const RotaryAddresses& given, void* workspace, std::size_t workspace_size) {
-  if (plan == nullptr) return Status(StatusCode::kNullPointer, "rotary: the plan is empty; it must be created first");
+Status Run(const char* name, const RotaryPlanData* plan, const RotaryAddresses& given, void* workspace,
+           std::size_t workspace_size) {
+  if (plan == nullptr) {
+    return Status(StatusCode::kNullPointer, std::string(name) + ": the plan is empty; it must be created first");
+  }
   RotaryAddresses data = {};
   for (int i = 0; i < kRotaryOperands; ++i) data[i] = plan->call.given[i] ? given[i] : nullptr;
   if (Status status = ValidateNull(plan->call, data); !status.ok()) return status;
   if (Status status = ValidateMemory(plan->call, data); !status.ok()) return status;
   const std::size_t needed = plan->workspace_bytes();
   if (needed != 0 && workspace == nullptr) {
-    return Status(StatusCode::kNullPointer, std::string(plan->call.name()) + ": workspace is null; the plan needs " +
-                                                std::to_string(needed) + " bytes");
+    return Status(StatusCode::kNullPointer,
+                  std::string(name) + ": workspace is null; the plan needs " + std::to_string(needed) + " bytes");
   }
   if (workspace_size < needed) {
-    return Status(StatusCode::kWorkspaceTooSmall, std::string(plan->call.name()) + ": workspace has " +
+    return Status(StatusCode::kWorkspaceTooSmall, std::string(name) + ": workspace has " +
                                                       std::to_string(workspace_size) + " bytes; the plan needs " +
                                                       std::to_string(needed));
   }
@@ -113,9 +117,12 @@ Status RunOnce(const RotaryCall& call) {
   return Status();
 }
 
-Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>& plan) {
+Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>* plan) {
+  if (plan == nullptr) {
+    return Status(StatusCode::kNullPointer, std::string(call.name()) + ": plan is null");
+  }
   if (Status status = ValidateViews(call); !status.ok()) return status;
-  plan = MakeRotaryPlan(call);
+  *plan = MakeRotaryPlan(call);
   return Status();
 }
 
@@ -155,11 +162,11 @@ Status Rotary(const RotaryArgs& args) {
 }
 
 Status RotaryBackwardPlan::Create(const RotaryBackwardArgs& args, RotaryBackwardPlan* plan) {
-  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan->data_); });
+  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan == nullptr ? nullptr : &plan->data_); });
 }
 
 Status RotaryPlan::Create(const RotaryArgs& args, RotaryPlan* plan) {
-  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan->data_); });
+  return Guard([&] { return internal::CreatePlan(RotaryCall::From(args), plan == nullptr ? nullptr : &plan->data_); });
 }
 
 std::size_t RotaryBackwardPlan::workspace_size() const { return data_ ? data_->workspace_bytes() : 0; }
@@ -168,13 +175,15 @@ std::size_t RotaryPlan::workspace_size() const { return data_ ? data_->workspace
 
 Status RotaryBackwardPlan::Run(const RotaryBackwardPointers& p, void* workspace, std::size_t workspace_size) const {
   return Guard([&] {
-    return internal::Run(data_.get(), {p.dy, p.x, p.cos, p.sin, p.dx, p.dcos, p.dsin}, workspace, workspace_size);
+    return internal::Run(internal::kRotaryBackward, data_.get(), {p.dy, p.x, p.cos, p.sin, p.dx, p.dcos, p.dsin},
+                         workspace, workspace_size);
   });
 }
 
 Status RotaryPlan::Run(const RotaryPointers& p, void* workspace, std::size_t workspace_size) const {
   return Guard([&] {
-    return internal::Run(data_.get(), {p.x, nullptr, p.cos, p.sin, p.y, nullptr, nullptr}, workspace, workspace_size);
+    return internal::Run(internal::kRotary, data_.get(), {p.x, nullptr, p.cos, p.sin, p.y, nullptr, nullptr}, workspace,
+                         workspace_size);
   });
 }
 

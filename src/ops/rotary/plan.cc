@@ -194,7 +194,7 @@ void ShareRows(RotaryPlanData& plan, std::int64_t row_bytes) {
 }
 
 // Tiles of as many panels as make a block worth a thread's while, but no fewer blocks than many threads would need.
-void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
+void ShareWork(const RotaryCall& call, std::int64_t other_bytes, RotaryPlanData& plan) {
   const auto size = static_cast<std::int64_t>(SizeOf(plan.type));
   const int streams = 1 + call.wants_sums() + call.given[kOut];
   const std::int64_t row_bytes = plan.segment_pairs * 2 * size * streams;
@@ -216,7 +216,8 @@ void ShareWork(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t table_bytes =
       plan.table_rows * plan.pairs * 2 * size * (2 + call.given[kDcos] + call.given[kDsin]);
   const std::int64_t all_bytes = SaturatingMul(count, size * streams) / 2 + table_bytes / 2;
-  plan.large_output = count >= (std::int64_t{1} << 20) && all_bytes >= LastLevelCacheBytes();
+  const std::int64_t cache_bytes = LastLevelCacheBytes();
+  plan.large_output = (count >= (std::int64_t{1} << 20) && all_bytes >= cache_bytes) || other_bytes / 2 >= cache_bytes;
 }
 
 void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {
@@ -258,7 +259,7 @@ std::size_t RotaryPlanData::workspace_bytes() const {
   return bytes == 0 ? 0 : bytes + alignof(double) - 1;  // room to align
 }
 
-std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call) {
+std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes) {
   auto owned = std::make_shared<RotaryPlanData>();
   RotaryPlanData& plan = *owned;
   plan.call = call;
@@ -279,23 +280,47 @@ std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call) {
   PassChannels(call, plan);
   CutTerms(plan);
   CutRows(call, plan);
-  ShareWork(call, plan);
+  ShareWork(call, other_bytes, plan);
   PlanWorkspace(call, plan);
   return owned;
 }
 
 namespace {
 
-std::string DescribeLoops(std::string text, const std::vector<RotaryAxis>& axes) {
+std::string Count(std::int64_t count, const char* one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+std::string DescribeLoops(std::string text, const char* operand, const std::vector<RotaryAxis>& axes) {
+  if (axes.empty()) return text + " none\n";
   for (const RotaryAxis& axis : axes) {
-    text.append(" ").append(std::to_string(axis.extent));
-    text.append(" (stride ").append(std::to_string(axis.strides[kIn])).append(")");
+    text += &axis == axes.data() ? " " : ", ";
+    text += std::to_string(axis.extent) + " (" + operand + " stride " + std::to_string(axis.strides[kIn]) + ")";
   }
-  return axes.empty() ? text + " none" : text;
+  return text + "\n";
 }
 
 const char* DescribeMap(const PairMap& map) {
   return map.IsSplit() ? "split" : map.IsInterleaved() ? "interleaved" : "strided";
+}
+
+std::string DescribeRow(const RotaryPlanData& plan) {
+  std::string text = "row: " + Count(plan.pairs, "pair") + ", read " + DescribeMap(plan.maps[kIn]);
+  if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
+  text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]);
+  return text + (plan.direct_tables ? ", read where they are used\n" : ", prepared\n");
+}
+
+std::string DescribeBlocks(const RotaryPlanData& plan) {
+  return "blocks: " + Count(plan.tiles, "tile") + " of at most " + Count(plan.tile_rows, "table row") + " (" +
+         std::to_string(plan.panel_rows) + " at a time) x " + Count(plan.chunks, "chunk") + " of at most " +
+         Count(plan.chunk_rows, "row") + " x " + Count(plan.segments, "part") + " of at most " +
+         Count(plan.segment_pairs, "pair") + "; " + Count(plan.visit_rows, "row") + " a visit\n";
+}
+
+std::string DescribeSums(const SumTree& tree) {
+  return "sums: " + Count(tree.terms, "term") + " in " + Count(tree.chunks, "chunk") + " of at most " +
+         std::to_string(tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) + "\n";
 }
 
 }  // namespace
@@ -304,25 +329,17 @@ std::string Describe(const RotaryPlanData& plan) {
   std::string text = std::string(plan.call.name()) + ", mode " + Name(plan.call.options.mode) + ", " + Name(plan.type) +
                      ", tables " + Name(plan.table_type) + "\n";
   text += std::string("target: ") + plan.kernels->name + "\n";
-  if (plan.empty) return text + "nothing to compute but zeros\n";
-  text += DescribeLoops("kept loops:", plan.kept) + "\n";
-  text += DescribeLoops("summed loops:", plan.summed) + "\n";
-  text += "row: " + std::to_string(plan.pairs) + " pairs, read " + DescribeMap(plan.maps[kIn]);
-  if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
-  text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]) + "\n";
-  text += "blocks: " + std::to_string(plan.tiles) + " tiles of " + std::to_string(plan.tile_rows) + " table rows (" +
-          std::to_string(plan.panel_rows) + " a panel) x " + std::to_string(plan.chunks) + " chunks of " +
-          std::to_string(plan.chunk_rows) + " rows x " + std::to_string(plan.segments) + " segments of " +
-          std::to_string(plan.segment_pairs) + " pairs, " + std::to_string(plan.visit_rows) + " rows a visit\n";
-  if (plan.call.wants_sums()) {
-    text += "sums: " + std::to_string(plan.tree.terms) + " terms in " + std::to_string(plan.tree.chunks) +
-            " chunks of " + std::to_string(plan.tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) +
-            "\n";
+  if (plan.empty) return text + (plan.call.wants_sums() ? "nothing to compute but zeros\n" : "nothing to compute\n");
+  const char* const operand = plan.call.forward ? "x" : "dy";
+  text += DescribeLoops("kept loops:", operand, plan.kept);
+  text += DescribeLoops("summed loops:", operand, plan.summed);
+  text += DescribeRow(plan) + DescribeBlocks(plan);
+  if (plan.call.wants_sums()) text += DescribeSums(plan.tree);
+  if (plan.call.given[kOut]) {
+    text += std::string("stores: ") + (plan.large_output ? "streaming where aligned" : "through the cache") + "\n";
   }
-  text += std::string("stores: ") + (plan.large_output ? "streaming where aligned" : "through the cache") + "\n";
-  text += "threads: " + std::to_string(plan.num_threads) + "\nworkspace: " + std::to_string(plan.workspace_bytes()) +
-          " bytes\n";
-  return text;
+  return text + "threads: " + std::to_string(plan.num_threads) +
+         "\nworkspace: " + std::to_string(plan.workspace_bytes()) + " bytes\n";
 }
 
 }  // namespace gyrograd::internal

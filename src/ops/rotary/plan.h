@@ -93,8 +93,8 @@ struct RotaryPlanData {
 // Rows up to this long are laid out anew in a backend's scratch memory (interleave-half in place).
 inline constexpr std::int64_t kStackRowElements = 4096;
 
-// call must have passed ValidateViews.
-std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call);
+// call must have passed ValidateViews. `other_bytes` are moved by the same work beside the call's own.
+std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes = 0);
 
 std::string Describe(const RotaryPlanData& plan);
 

@@ -1,8 +1,10 @@
 // The rules of the rotary operator, in their order of precedence.
 #include "ops/rotary/validate.h"
 
+#include <charconv>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/dtype.h"
 #include "core/overlap.h"
@@ -152,12 +154,60 @@ Status ValidateSameShape(const RotaryCall& call, int operand, int model) {
       Has(call, operand) + "; it must be " + NameOf(call, model) + "'s, " + ToString(call.views[model].shape));
 }
 
+// The first placement, or the last one; empty where there is none.
+std::vector<bool> PlaceTable(Extents in, Extents table, bool from_the_end) {
+  std::vector<bool> own(in.size(), false);
+  own.back() = true;
+  const std::size_t axes = in.size() - 1;
+  std::size_t placed = 0;
+  for (std::size_t i = 0; i < axes && placed + 1 < table.size(); ++i) {
+    const std::size_t axis = from_the_end ? axes - 1 - i : i;
+    const std::int64_t extent = table[from_the_end ? table.size() - 2 - placed : placed];
+    if (extent != 1 && extent != in[axis]) continue;
+    own[axis] = true;
+    ++placed;
+  }
+  return placed + 1 == table.size() ? own : std::vector<bool>();
+}
+
+// The table's extents where it is placed, 1 elsewhere.
+std::vector<std::int64_t> PlacedShape(Extents table, const std::vector<bool>& own) {
+  std::vector<std::int64_t> shape;
+  std::size_t taken = 0;
+  for (const bool is_own : own) shape.push_back(is_own ? table[taken++] : 1);
+  return shape;
+}
+
+std::string HintOfRank(Extents in, Extents table) {
+  if (table.empty() || table.size() > in.size()) return "";
+  return std::string(kHint) + "add extents of 1" +
+         SuchAs(TablePlacements(in, table), [&](const auto& own) { return ToString(PlacedShape(table, own)); });
+}
+
+// What a table of another width may have been meant for.
+std::string HintOfWidth(const RotaryCall& call) {
+  const std::int64_t width = call.views[kCos].shape.back();
+  const std::int64_t row = call.views[kIn].shape.back();
+  const bool per_pair = call.options.per_pair_tables;
+  if (width == 0) return "";
+  std::string hint;
+  if (!per_pair && width == call.rotary_dim() / 2) hint = "per_pair_tables for one value a pair";
+  if (per_pair && width == call.rotary_dim()) hint = "no per_pair_tables for one value a channel";
+  const bool narrow = width < (per_pair ? row / 2 : row);
+  const std::int64_t dim = narrow && per_pair ? 2 * width : width;
+  if (!call.options.rotary_dim && narrow && dim % PairMultiple(call.options.mode) == 0) {
+    hint += (hint.empty() ? "" : ", or ") + ("rotary_dim = " + std::to_string(dim)) + " for partial rotary";
+  }
+  return hint.empty() ? hint : std::string(kHint) + hint;
+}
+
 Status ValidateTableShape(const RotaryCall& call) {
   const Extents in = call.views[kIn].shape;
   const Extents table = call.views[kCos].shape;
   if (table.size() != in.size()) {
     return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kCos) + "; its rank must be " + NameOf(call, kIn) + "'s, " + std::to_string(in.size()));
+                  Has(call, kCos) + "; its rank must be " + NameOf(call, kIn) + "'s, " + std::to_string(in.size()) +
+                      HintOfRank(in, table));
   }
   const std::int64_t width = call.options.per_pair_tables ? call.rotary_dim() / 2 : call.rotary_dim();
   if (table.back() != width) {
@@ -167,7 +217,7 @@ Status ValidateTableShape(const RotaryCall& call) {
                        : call.options.rotary_dim    ? "rotary_dim, "
                        : call.forward               ? "x's, "
                                                     : "dy's, ") +
-                      std::to_string(width));
+                      std::to_string(width) + HintOfWidth(call));
   }
   for (std::size_t axis = 0; axis + 1 < in.size(); ++axis) {
     if (table[axis] == 1 || table[axis] == in[axis]) continue;
@@ -229,6 +279,12 @@ bool MayAlias(int output, int other) {
   }
 }
 
+std::string Hexadecimal(std::uintptr_t address) {
+  char digits[2 * sizeof(address)];
+  const char* const end = std::to_chars(digits, digits + sizeof(digits), address, 16).ptr;
+  return "0x" + std::string(static_cast<const char*>(digits), end);
+}
+
 Status ValidateAlignment(const RotaryCall& call, const RotaryAddresses& data) {
   for (int i = 0; i < kRotaryOperands; ++i) {
     if (!call.given[i]) continue;
@@ -236,7 +292,7 @@ Status ValidateAlignment(const RotaryCall& call, const RotaryAddresses& data) {
     const std::size_t size = SizeOf(call.views[i].dtype);
     if (address % size == 0 || IsEmpty(call.views[i].shape)) continue;
     return Refuse(call, StatusCode::kInvalidAlias,
-                  std::string(NameOf(call, i)) + " has data at address " + std::to_string(address) +
+                  std::string(NameOf(call, i)) + " has data at address " + Hexadecimal(address) +
                       "; it must be a multiple of its element's size, " + std::to_string(size));
   }
   return Status();
@@ -337,6 +393,17 @@ Status Validate(const RotaryCall& call) {
   if (Status status = ValidateNull(call, data); !status.ok()) return status;
   if (Status status = ValidateViews(call); !status.ok()) return status;
   return ValidateMemory(call, data);
+}
+
+std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table) {
+  std::vector<std::vector<bool>> placements;
+  for (const bool from_the_end : {false, true}) {
+    std::vector<bool> own = PlaceTable(in, table, from_the_end);
+    if (own.empty()) return placements;
+    if (!placements.empty() && PlacedShape(table, own) == PlacedShape(table, placements[0])) continue;
+    placements.push_back(std::move(own));
+  }
+  return placements;
 }
 
 }  // namespace gyrograd::internal

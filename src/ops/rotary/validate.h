@@ -4,7 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/strides.h"
 #include "gyrograd/rotary.h"
 
 namespace gyrograd::internal {
@@ -14,6 +18,9 @@ namespace gyrograd::internal {
 enum RotaryOperand : int { kIn, kX, kCos, kSin, kOut, kDcos, kDsin };
 inline constexpr int kRotaryOperands = 7;
 inline constexpr bool IsOutput(int operand) { return operand >= kOut; }
+
+inline constexpr const char* kRotary = "rotary";
+inline constexpr const char* kRotaryBackward = "rotary_backward";
 
 struct RotaryCall {
   bool forward = false;
@@ -25,7 +32,7 @@ struct RotaryCall {
   static RotaryCall From(const RotaryBackwardArgs& args);
   static RotaryCall From(const RotaryArgs& args);
 
-  const char* name() const { return forward ? "rotary" : "rotary_backward"; }
+  const char* name() const { return forward ? kRotary : kRotaryBackward; }
   bool wants_sums() const { return given[kDcos] || given[kDsin]; }
   std::int64_t rotary_dim() const { return options.rotary_dim.value_or(views[kIn].shape.back()); }
 };
@@ -45,6 +52,22 @@ Status ValidateMemory(const RotaryCall& call, const RotaryAddresses& data);
 
 // All of it, in the order of StatusCode.
 Status Validate(const RotaryCall& call);
+
+// Stands before the hint that ends a message where a likely intent is visible.
+inline constexpr std::string_view kHint = "; hint: ";
+
+// The ways in which a table of lower rank may stand among a tensor's axes, its last one the last: for each of the
+// tensor's axes whether the table has it, at extent 1 or the tensor's. Of all ways the first and the last, once where
+// they make the same shape; none where there is no way.
+std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table);
+
+// "such as A or B", out of what `write` makes of each placement; nothing where there is none.
+template <class Write>
+std::string SuchAs(const std::vector<std::vector<bool>>& placements, const Write& write) {
+  std::string text;
+  for (const std::vector<bool>& own : placements) text += (text.empty() ? ", such as " : " or ") + write(own);
+  return text;
+}
 
 }  // namespace gyrograd::internal
 

@@ -73,6 +73,23 @@ HWY_INLINE VecU RoundToUpperHalf(VecF v) {
   return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), last);
 }
 
+// The same for two vectors at once, into the lower and upper halves of 32-bit words. An upper half goes up by the carry
+// out of lower half + 0x7fff + its own last bit; the average, (a + b + 1) / 2 in 17 bits, has that carry as its first
+// bit.
+using TagWords = hn::Repartition<std::uint16_t, TagF>;
+
+HWY_INLINE VecU JoinWords(VecF low, VecF high) {
+  const TagU du;
+  const TagWords dw;
+  const VecU a = hn::BitCast(du, low);
+  const VecU b = hn::BitCast(du, high);
+  const VecU upper = hn::Or(hn::ShiftRight<16>(a), hn::And(b, hn::Set(du, 0xffff0000u)));
+  const VecU lower = hn::Or(hn::And(a, hn::Set(du, 0x0000ffffu)), hn::ShiftLeft<16>(b));
+  const VecU bias = hn::Or(hn::And(upper, hn::Set(du, 0x00010001u)), hn::Set(du, 0x7ffe7ffeu));
+  const auto average = hn::AverageRound(hn::BitCast(dw, lower), hn::BitCast(dw, bias));
+  return hn::BitCast(du, hn::Add(hn::BitCast(dw, upper), hn::ShiftRight<15>(average)));
+}
+
 HWY_INLINE VecF CanonicalNaN(VecF v) {
   const TagF df;
   const VecF nan = hn::BitCast(df, hn::Set(TagU(), 0x7fc00000u));

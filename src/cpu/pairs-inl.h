@@ -118,25 +118,9 @@ HWY_INLINE void StoreNatural(Member<Arithmetic<T>> v, T* to, std::int64_t count,
 }
 
 // bf16 two by two, as 32-bit words: the lower half is the first of two neighbours.
-using TagWords = hn::Repartition<std::uint16_t, TagF>;
-
 HWY_INLINE Member<float> SplitWords(VecU words) {
   const TagF df;
   return {hn::BitCast(df, hn::ShiftLeft<16>(words)), hn::BitCast(df, hn::And(words, hn::Set(TagU(), 0xffff0000u)))};
-}
-
-// As RoundToUpperHalf, both at once: an upper half goes up by the carry out of lower half + 0x7fff + its own last bit.
-// Their average (of sum + 1) with the sum's 17 bits shifted down by one has the carry as its first bit.
-HWY_INLINE VecU JoinWords(Member<float> v) {
-  const TagU du;
-  const TagWords dw;
-  const VecU a = hn::BitCast(du, v.a);
-  const VecU b = hn::BitCast(du, v.b);
-  const VecU upper = hn::Or(hn::ShiftRight<16>(a), hn::And(b, hn::Set(du, 0xffff0000u)));
-  const VecU lower = hn::Or(hn::And(a, hn::Set(du, 0x0000ffffu)), hn::ShiftLeft<16>(b));
-  const VecU bias = hn::Or(hn::And(upper, hn::Set(du, 0x00010001u)), hn::Set(du, 0x7ffe7ffeu));
-  const auto average = hn::AverageRound(hn::BitCast(dw, lower), hn::BitCast(dw, bias));
-  return hn::BitCast(du, hn::Add(hn::BitCast(dw, upper), hn::ShiftRight<15>(average)));
 }
 
 template <bool kFull>
@@ -180,7 +164,7 @@ HWY_INLINE void StoreMember(Member<Arithmetic<T>> v, T* to, std::int64_t count, 
   if constexpr (kOrder == Order::kNatural) {
     StoreNatural<T, kFull>(v, to, count, stream);
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    StoreWords<kFull>(JoinWords(v), to, count, stream);
+    StoreWords<kFull>(JoinWords(v.a, v.b), to, count, stream);
   } else {
     StoreNatural<T, kFull>(Interleave<Arithmetic<T>>(v), to, count, stream);
   }
@@ -213,7 +197,7 @@ HWY_INLINE void StoreSideBySide(const Pairs<Arithmetic<T>>& v, T* to, std::int64
   constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
   const auto half = [stream](Member<Arithmetic<T>> m, T* p, std::int64_t count) {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      StoreWords<kFull>(JoinWords(m), p, 2 * count, stream);
+      StoreWords<kFull>(JoinWords(m.a, m.b), p, 2 * count, stream);
     } else {
       StoreNatural<T, kFull>(Interleave<Arithmetic<T>>(m), p, 2 * count, stream);
     }

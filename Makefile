@@ -21,8 +21,8 @@ PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
-demo: python  ## checks the real problems of cases/rotary_grad.csv against the reference
-	@.venv/bin/gyrograd check cases/rotary_grad.csv
+demo: python  ## checks the real problems of cases/ against the reference
+	@for cases in cases/*.csv; do .venv/bin/gyrograd check $$cases; done
 
 test: build $(STAMPS)/test  ## every test; the last line counts them
 	@.venv/bin/python tools/run_tests.py

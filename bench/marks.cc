@@ -2,12 +2,8 @@
 //
 //   gyrograd_marks [--quick] [--size memory|cache] [--total-bytes N] [--rounds N] [--threads N] [--csv FILE]
 //                  [MODE TYPE SHAPE TABLE_SHAPE dx|tables|dx+tables]
-//
-// The contestants (the library and three copying loops) take turns round by round. The roof is the loop with the least
-// median time; a problem's ratio is the median over the rounds of its time through the roof's time in the same round.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/measure.h"
 #include "bench/problem.h"
-#include "bench/roof.h"
 #include "core/machine.h"
 
 namespace gyrograd::bench {
@@ -28,7 +24,6 @@ constexpr RotaryMode kModes[] = {RotaryMode::kHalf, RotaryMode::kInterleave, Rot
 constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 constexpr std::int64_t kCacheBytes = 1 << 20;
 constexpr std::int64_t kMostBytes = 1'500'000'000;
-constexpr double kLeastTurnSeconds = 0.5e-3;
 
 struct Mark {
   std::string_view name;
@@ -53,75 +48,22 @@ struct Options {
   std::vector<std::string_view> problem;
 };
 
-struct Result {
-  double seconds = 0;
-  double roof_seconds = 0;
-  double ratio = 0;
-  Roof roof = Roof::kStreaming;
-  std::size_t bytes_read = 0;
-  std::size_t bytes_written = 0;
-};
+Result Measure(const Problem& problem, const Options& options, Memory* memory) {
+  const Tensors tensors(problem, memory);
+  RotaryBackwardPlan plan;
+  const Status created = RotaryBackwardPlan::Create(tensors.Args(options.threads), &plan);
+  if (!created.ok()) Fail(ToString(problem) + ": " + created.message());
+  std::vector<std::byte> workspace(plan.workspace_size());
+  const RotaryBackwardPointers pointers = tensors.Pointers();
+  return Measure(
+      ToString(problem), [&] { return plan.Run(pointers, workspace.data(), workspace.size()); }, tensors.BytesMoved(),
+      options.rounds, options.threads);
+}
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-template <class Work>
-double Seconds(int repeats, const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeats; ++i) work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
-}
-
-[[noreturn]] void Fail(const std::string& message) {
-  std::fprintf(stderr, "gyrograd_marks: %s\n", message.c_str());
-  std::exit(2);
-}
-
-void Check(const Problem& problem, const Status& status) {
-  if (!status.ok()) Fail(ToString(problem) + ": " + status.message());
-}
-
-Result Measure(const Problem& problem, const Options& options, Memory* memory) {
-  const Tensors tensors(problem, memory);
-  RotaryBackwardPlan plan;
-  Check(problem, RotaryBackwardPlan::Create(tensors.Args(options.threads), &plan));
-  std::vector<std::byte> workspace(plan.workspace_size());
-  const RotaryBackwardPointers pointers = tensors.Pointers();
-  const Traffic traffic = tensors.BytesMoved();
-
-  constexpr std::size_t kContestants = 1 + std::size(kRoofs);
-  const auto turn = [&](std::size_t who, int repeats) {
-    if (who > 0) return Seconds(repeats, [&] { MoveBytes(kRoofs[who - 1], traffic, options.threads); });
-    return Seconds(repeats, [&] { Check(problem, plan.Run(pointers, workspace.data(), workspace.size())); });
-  };
-  turn(0, 1);
-  const double once = turn(0, 1);
-  const int repeats = std::max(1, static_cast<int>(kLeastTurnSeconds / once));
-  std::array<std::vector<double>, kContestants> seconds;
-  for (std::size_t who = 1; who < kContestants; ++who) turn(who, repeats);
-  for (int round = 0; round < options.rounds; ++round) {
-    for (std::size_t who = 0; who < kContestants; ++who) seconds[who].push_back(turn(who, repeats));
-  }
-
-  Result result;
-  std::size_t fastest = 1;
-  for (std::size_t who = 2; who < kContestants; ++who) {
-    if (Median(seconds[who]) < Median(seconds[fastest])) fastest = who;
-  }
-  std::vector<double> ratios;
-  for (int round = 0; round < options.rounds; ++round) {
-    ratios.push_back(seconds[0][static_cast<std::size_t>(round)] / seconds[fastest][static_cast<std::size_t>(round)]);
-  }
-  result.seconds = Median(seconds[0]);
-  result.roof_seconds = Median(seconds[fastest]);
-  result.roof = kRoofs[fastest - 1];
-  result.ratio = Median(ratios);
-  result.bytes_read = traffic.BytesRead();
-  result.bytes_written = traffic.BytesWritten();
-  return result;
 }
 
 // The ratio that counts: in cache the marks are others than at memory size.
@@ -268,10 +210,7 @@ Options ParseOptions(std::span<char*> words) {
 int main(int argc, char** argv) {
   using namespace gyrograd::bench;
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2")) {
-    std::fprintf(stderr, "gyrograd_marks: the copying loops need AVX2\n");
-    return 2;
-  }
+  if (!__builtin_cpu_supports("avx2")) Fail("the copying loops need AVX2");
 #endif
   const Options options = ParseOptions({argv + 1, static_cast<std::size_t>(argc - 1)});
   if (options.problem.empty()) {

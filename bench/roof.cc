@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kBlock = 128 * 1024;  // bytes of the longest stream between two steps of the shorter ones
-constexpr std::size_t kMaxReads = 4;
+constexpr std::size_t kMaxReads = 5;
 constexpr std::size_t kMaxWrites = 3;
 
 // Moves `bytes` (whole lines) from kReads streams to kWrites streams of that length.

@@ -83,6 +83,7 @@ def main() -> None:
     quick = ["--quick"] if parser.parse_args().quick else []
     OUT.mkdir(parents=True, exist_ok=True)
     run("Marks", BUILD / "gyrograd_marks", *quick, "--csv", OUT / "marks.csv")
+    run("Norm, rotary, concat", BUILD / "gyrograd_norm_rope_marks", *quick, "--csv", OUT / "norm_rope_marks.csv")
     run(
         "Small calls and single problems",
         BUILD / "gyrograd_bench",

@@ -1,11 +1,23 @@
-"""Gradients of rotary position embedding, for NumPy, PyTorch and JAX arrays on the CPU."""
+"""Gradients of rotary position embedding, and of the norms and concatenations around it, for NumPy, PyTorch and JAX
+arrays on the CPU.
+"""
 
 from dataclasses import dataclass as _dataclass
 
 from gyrograd import _core
 from gyrograd._core import rotary, rotary_backward
+from gyrograd._norm_rope import norm_rope, norm_rope_backward, norm_rope_concat, norm_rope_concat_backward
 
-__all__ = ["Info", "info", "rotary", "rotary_backward"]
+__all__ = [
+    "Info",
+    "info",
+    "norm_rope",
+    "norm_rope_backward",
+    "norm_rope_concat",
+    "norm_rope_concat_backward",
+    "rotary",
+    "rotary_backward",
+]
 __version__ = _core.version()
 
 

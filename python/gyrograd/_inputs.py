@@ -1,11 +1,16 @@
 """What the commands read from their users: shapes, types, and the error that says what is wrong with them."""
 
 import re
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 
-MODES = ("half", "interleave", "quarter", "interleave-half")  # in the order of CANN's numbers
+# In the order of CANN's numbers.
+MODES = ("half", "interleave", "quarter", "interleave-half")
+NORM_TYPES = ("none", "layer", "layer_affine", "rms", "rms_affine")
+ROPE_TYPES = ("none", "interleave", "half")
+CONCAT_ORDERS = ("stream_first", "encoder_first")
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
@@ -28,13 +33,32 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def parse_mode(text: str) -> str:
-    """A mode's name, from its name or its number."""
-    if text in MODES:
-        return text
-    if text in ("0", "1", "2", "3"):
-        return MODES[int(text)]
-    raise ValueError(f"{text!r} is not a mode; modes are {', '.join(MODES)} (or 0 to 3)")
+def choice_parser(what: str, names: tuple[str, ...], more: tuple[str, ...] = ()) -> Callable[[str], str]:
+    """A function that reads one of these names, or its number; `more` are names without one."""
+
+    def parse(text: str) -> str:
+        if text in names or text in more:
+            return text
+        if text in map(str, range(len(names))):
+            return names[int(text)]
+        listed = ", ".join((*names, *more))
+        numbers = "or" if not more else f"{', '.join(names)} or"
+        raise ValueError(f"{text!r} is not a {what}; {what}s are {listed} ({numbers} 0 to {len(names) - 1})")
+
+    return parse
+
+
+parse_mode = choice_parser("mode", MODES)
+parse_norm_type = choice_parser("norm type", NORM_TYPES)
+parse_rope_type = choice_parser("rope type", ROPE_TYPES, ("quarter", "interleave-half"))
+parse_concat_order = choice_parser("concat order", CONCAT_ORDERS)
+
+
+def parse_count(text: str) -> int:
+    """An extent."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError(f"{text!r} is not a whole number of at most 18 digits")
+    return int(text)
 
 
 def parse_dtype(text: str) -> str:

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +21,15 @@ from rich.table import Table
 
 import gyrograd
 from gyrograd import _core
-from gyrograd._inputs import DTYPES, MODES, InputError, format_shape, parse_dtype, parse_mode, parse_shape
+from gyrograd._inputs import InputError, format_shape
+from gyrograd._operators import OPERATORS, Operator, argument
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-RESULTS = ("dx", "dcos", "dsin")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser(_operator_of(arguments)).parse_args(arguments)
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -83,55 +82,45 @@ def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obj
 # -- the arguments ----------------------------------------------------------------------------------------------------
 
 
-def _argument(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """A parser whose own message argparse shows."""
-
-    def convert(text: str) -> object:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
-
-
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
-def _integer(text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise ValueError(f"{text!r} is not a whole number of at most 18 digits")
-    return int(text)
+def _operator_of(arguments: Sequence[str] | None) -> Operator:
+    """The operator that grad and explain are asked for: their other options are its."""
+    parser = argparse.ArgumentParser(prog="gyrograd", add_help=False, allow_abbrev=False)
+    _add_operator(parser)
+    return OPERATORS[parser.parse_known_args(arguments)[0].operator]
 
 
-def _result_names(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    unknown = [name for name in names if name not in RESULTS]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a result; results are {', '.join(RESULTS)}")
-    return tuple(name for name in RESULTS if name in names)
+def _add_operator(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--operator",
+        choices=tuple(OPERATORS),
+        default="rotary",
+        help="default rotary; the other options, as --help lists them, are this operator's",
+    )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(operator: Operator) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gyrograd",
-        description="Gradients of rotary position embedding on the CPU.",
+        description="Gradients of rotary position embedding, and of the norms around it, on the CPU.",
         epilog="Exit codes: 0 all right, 1 a case failed, 2 the input was refused.",
     )
     parser.add_argument("--version", action="version", version=f"gyrograd {gyrograd.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_check(commands)
-    _add_grad(commands)
-    _add_explain(commands)
+    _add_grad(commands, operator)
+    _add_explain(commands, operator)
     _add_info(commands)
     return parser
 
 
 def _add_command(commands, name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-    command = commands.add_parser(name, help=text, description=text)
+    command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     command.set_defaults(run=run)
     command.add_argument("--json", action="store_true", help="print one JSON object, for machines")
     return command
@@ -139,35 +128,8 @@ def _add_command(commands, name: str, run: Callable[[argparse.Namespace], int], 
 
 def _add_execution(command: argparse.ArgumentParser) -> None:
     targets = ("best", "avx512", "avx2", "neon", "portable")
-    command.add_argument("--threads", type=_argument(_positive), metavar="N", help="use at most N threads")
+    command.add_argument("--threads", type=argument(_positive), metavar="N", help="use at most N threads")
     command.add_argument("--target", choices=targets, help="the CPU target to use")
-
-
-def _add_rotary(command: argparse.ArgumentParser) -> None:
-    names = ", ".join(f"{name} ({number})" for number, name in enumerate(MODES))
-    command.add_argument("--mode", type=_argument(parse_mode), default="half", help=f"{names}; default half")
-    command.add_argument("--per-pair-tables", action="store_true", help="one table value for both members of a pair")
-    command.add_argument(
-        "--rotary-dim", type=_argument(_integer), metavar="R", help="how many channels turn; default all"
-    )
-    command.add_argument(
-        "--rotary-offset", type=_argument(_integer), default=0, metavar="O", help="the first channel that turns"
-    )
-    command.add_argument(
-        "--outputs", type=_argument(_result_names), metavar="NAMES", help="the results wanted, such as dx,dcos"
-    )
-
-
-def _rotary_keywords(options: argparse.Namespace) -> dict[str, object]:
-    return {
-        "mode": options.mode,
-        "per_pair_tables": options.per_pair_tables,
-        "rotary_dim": options.rotary_dim,
-        "rotary_offset": options.rotary_offset,
-        "outputs": options.outputs,
-        "threads": options.threads,
-        "cpu_target": options.target,
-    }
 
 
 def _require_target(options: argparse.Namespace) -> None:
@@ -183,7 +145,7 @@ def _add_check(commands) -> None:
     command = _add_command(commands, "check", _run_check, "Run the problems of a CSV file against the reference.")
     command.add_argument("cases", type=Path, metavar="CASES.csv", help="a problem a line")
     command.add_argument("--id", action="append", metavar="ID", help="only the case of this id (may be repeated)")
-    command.add_argument("--limit", type=_argument(_positive), metavar="N", help="only the first N cases")
+    command.add_argument("--limit", type=argument(_positive), metavar="N", help="only the first N cases")
     _add_execution(command)
 
 
@@ -193,13 +155,11 @@ def _run_check(options: argparse.Namespace) -> int:
     _require_target(options)
     cases = _check.select(_check.read_cases(options.cases), options.id, options.limit)
     start = time.perf_counter()
-    outcomes = [
-        _check.run_case(case, options.threads, options.target)
-        for case in _with_progress(cases, "checking", hidden=options.json)
-    ]
+    running = _check.run_cases(cases, threads=options.threads, cpu_target=options.target)
+    outcomes = list(_with_progress(running, len(cases), "checking", hidden=options.json))
     seconds = time.perf_counter() - start
     failed = [outcome for outcome in outcomes if not outcome.ok]
-    groups = _group(outcomes)
+    groups = _check.summarize(outcomes)
     if options.json:
         _print_json(
             {
@@ -213,53 +173,19 @@ def _run_check(options: argparse.Namespace) -> int:
             }
         )
         return FAILED if failed else OK
-    _print_groups(groups)
+    operator = cases[0].operator
+    _print_table(operator.TITLE, operator.HEADERS, [tuple(group.values()) for group in groups])
     for outcome in failed:
         _print_failure(outcome)
     print(f"{len(outcomes) - len(failed)} passed" + (f", {len(failed)} failed" if failed else ""))
     return FAILED if failed else OK
 
 
-def _with_progress(items: Sequence, text: str, hidden: bool) -> Iterator:
+def _with_progress(items: Iterator, total: int, text: str, hidden: bool) -> Iterator:
     console = Console(stderr=True)
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as progress:
-        yield from progress.track(items)
-
-
-def _group(outcomes: Sequence) -> list[dict[str, object]]:
-    """What a mode and a type came to; in the order of MODES and DTYPES."""
-    groups = []
-    for mode in MODES:
-        for dtype in DTYPES:
-            members = [outcome for outcome in outcomes if (outcome.case.mode, outcome.case.dtype) == (mode, dtype)]
-            if not members:
-                continue
-            passed = sum(outcome.ok for outcome in members)
-            groups.append(
-                {
-                    "mode": mode,
-                    "dtype": dtype,
-                    "cases": len(members),
-                    "passed": passed,
-                    "failed": len(members) - passed,
-                    "dx_wrong": sum(outcome.verdicts["dx"].mismatches for outcome in members),
-                    "dcos_worst": _worst(outcome.verdicts["dcos"].worst for outcome in members),
-                    "dsin_worst": _worst(outcome.verdicts["dsin"].worst for outcome in members),
-                }
-            )
-    return groups
-
-
-def _worst(errors: Iterator[float]) -> float:
-    """The largest; a NaN is worse than anything."""
-    return max(errors, key=lambda error: math.inf if math.isnan(error) else error)
-
-
-def _print_groups(groups: Sequence[dict[str, object]]) -> None:
-    columns = ("mode", "type", "cases", "passed", "failed", "dx", "dcos", "dsin")
-    title = "dx: elements whose bits differ; dcos, dsin: largest error / bound (the last rounding alone can reach 1)"
-    _print_table(title, columns, [tuple(group.values()) for group in groups])
+        yield from progress.track(items, total=total)
 
 
 def _failure(outcome) -> dict[str, object]:
@@ -272,11 +198,7 @@ def _failure(outcome) -> dict[str, object]:
 
 
 def _print_failure(outcome) -> None:
-    case = outcome.case
-    print(
-        f"FAILED {case.id} (line {case.line}): {case.mode} {case.dtype} "
-        f"dy {format_shape(case.dy)} cos {format_shape(case.cos)}"
-    )
+    print(f"FAILED {outcome.case.id} (line {outcome.case.line}): {outcome.case.problem}")
     for name, verdict in outcome.verdicts.items():
         if not verdict.ok:
             print(f"  {name}: {verdict.mismatches} elements; {verdict.message}")
@@ -285,24 +207,28 @@ def _print_failure(outcome) -> None:
 # -- grad -------------------------------------------------------------------------------------------------------------
 
 
-def _add_grad(commands) -> None:
-    command = _add_command(commands, "grad", _run_grad, "Compute dx, and dcos and dsin where x is given, from files.")
+def _add_grad(commands, operator: Operator) -> None:
+    command = _add_command(commands, "grad", _run_grad, "Compute the gradients of tensors in files.")
+    required = ", ".join(operator.required)
+    optional = ", ".join(name for name in operator.tensors if name not in operator.required)
     command.add_argument(
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="a .npz or .safetensors file with the tensors dy, cos, sin and, if wanted, x; or dy.npy, cos.npy ... "
-        "each; or dy=FILE.npy",
+        help=f"a .npz or .safetensors file with the tensors {required} and, if wanted, {optional}; or a .npy file "
+        f"called after its tensor, such as {operator.tensors[0]}.npy; or {operator.tensors[0]}=FILE.npy",
     )
     command.add_argument(
         "-o",
         "--output",
         required=True,
         metavar="OUTPUT",
-        help="a .npz or .safetensors file; a folder that gets dx.npy, dcos.npy, dsin.npy; for one result a .npy file. "
-        "NumPy's files forget the name of bfloat16: read it back with .view(ml_dtypes.bfloat16), or use .safetensors",
+        help=f"a .npz or .safetensors file; a folder that gets {operator.results[0]}.npy, {operator.results[1]}.npy "
+        "...; for one result a .npy file. NumPy's files forget the name of bfloat16: read it back with "
+        ".view(ml_dtypes.bfloat16), or use .safetensors",
     )
-    _add_rotary(command)
+    _add_operator(command)
+    operator.add_options(command)
     _add_execution(command)
 
 
@@ -310,20 +236,23 @@ def _run_grad(options: argparse.Namespace) -> int:
     from gyrograd import _files
 
     _require_target(options)
-    tensors = _files.read_tensors(options.inputs, ("dy", "cos", "sin", "x"))
-    missing = [name for name in ("dy", "cos", "sin") if name not in tensors]
+    operator = OPERATORS[options.operator]
+    tensors = _files.read_tensors(options.inputs, operator.tensors)
+    missing = [name for name in operator.required if name not in tensors]
     if missing:
         raise InputError(f"{' '.join(options.inputs)}: no tensor {', '.join(missing)}")
-    wanted = options.outputs or (RESULTS if "x" in tensors else RESULTS[:1])
-    files = _files.plan_outputs(options.output, wanted)
-    _files.require_apart(options.inputs, files.values())
     start = time.perf_counter()
-    results = _rotary_backward(tensors, options)
+    try:
+        results = operator.gradients(tensors, options)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
     seconds = time.perf_counter() - start
+    files = _files.plan_outputs(options.output, tuple(results))
+    _files.require_apart(options.inputs, files.values())
     _files.write_tensors(files, results)
     rows = [
-        {"name": name, "shape": list(results[name].shape), "dtype": results[name].dtype.name, "file": str(files[name])}
-        for name in wanted
+        {"name": name, "shape": list(result.shape), "dtype": result.dtype.name, "file": str(files[name])}
+        for name, result in results.items()
     ]
     if options.json:
         _print_json({"outputs": rows, "seconds": round(seconds, 6)})
@@ -333,47 +262,28 @@ def _run_grad(options: argparse.Namespace) -> int:
     return OK
 
 
-def _rotary_backward(tensors: dict[str, np.ndarray], options: argparse.Namespace) -> dict[str, np.ndarray]:
-    try:
-        results = gyrograd.rotary_backward(**tensors, **_rotary_keywords(options))
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    results = results if isinstance(results, tuple) else (results, None, None)
-    return {name: result for name, result in zip(RESULTS, results, strict=True) if result is not None}
-
-
 # -- explain ----------------------------------------------------------------------------------------------------------
 
 
-def _add_explain(commands) -> None:
+def _add_explain(commands, operator: Operator) -> None:
     text = "Say which products take a problem, which rule refuses, and what plan would run here."
     command = _add_command(commands, "explain", _run_explain, text)
-    shape = _argument(parse_shape)
-    command.add_argument("--dy", type=shape, required=True, metavar="SHAPE", help="dy's shape, such as 2x4096x32x128")
-    command.add_argument("--cos", type=shape, required=True, metavar="SHAPE", help="the tables' shape")
-    command.add_argument("--dtype", type=_argument(parse_dtype), default="bf16", help="f64, f32, f16 or bf16 (default)")
-    command.add_argument("--table-dtype", type=_argument(parse_dtype), help="the tables' type; default dy's")
-    command.add_argument("--no-x", action="store_true", help="x is not given: dx alone")
-    _add_rotary(command)
+    _add_operator(command)
+    operator.add_problem(command)
+    operator.add_options(command)
     _add_execution(command)
 
 
 def _run_explain(options: argparse.Namespace) -> int:
     _require_target(options)
-    table_dtype = options.table_dtype or options.dtype
+    operator = OPERATORS[options.operator]
     plan, refusal = None, None
     try:
-        plan = _core.describe_rotary_backward(
-            options.dy,
-            options.cos,
-            options.dtype,
-            table_dtype,
-            with_x=not options.no_x,
-            **_rotary_keywords(options),
-        )
+        plan = operator.plan(options)
     except (TypeError, ValueError) as error:
         refusal = str(error)
-    products = _products(options, table_dtype, refusal)
+    native, *products = operator.products(options)
+    products = [native | {"accepted": refusal is None, "rule": refusal or ""}, *products]
     if options.json:
         value = {"accepted": refusal is None, "products": products, "plan": plan}
         _print_json(value if refusal is None else value | {"error": refusal})
@@ -381,22 +291,6 @@ def _run_explain(options: argparse.Namespace) -> int:
         _print_table("which products take it", ("products", "take it", "why"), _product_rows(products))
         print(plan.rstrip() if refusal is None else f"refused: {refusal}")
     return OK if refusal is None else REFUSED
-
-
-def _products(options: argparse.Namespace, table_dtype: str, refusal: str | None) -> list[dict[str, object]]:
-    """Every product's verdict; "native" is the library itself."""
-    wanted = options.outputs or (RESULTS[:1] if options.no_x else RESULTS)
-    native, *products = _core.explain_rotary_backward(
-        options.dy,
-        options.cos,
-        options.dtype,
-        table_dtype,
-        table_gradients=bool({"dcos", "dsin"} & set(wanted)),
-        mode=options.mode,
-        per_pair_tables=options.per_pair_tables,
-        rotary_dim=options.rotary_dim,
-    )
-    return [native | {"accepted": refusal is None, "rule": refusal or ""}, *products]
 
 
 def _product_rows(products: Sequence[dict[str, object]]) -> list[tuple[str, str, str]]:

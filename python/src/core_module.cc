@@ -7,17 +7,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "arrays.h"
+#include "calls.h"
 #include "cann/message.h"
-#include "cann/profiles.h"
+#include "explain.h"
 #include "gyrograd/gyrograd.h"
+#include "norm_rope_module.h"
 #include "ops/rotary/validate.h"
 #include "options.h"
 
@@ -34,48 +33,7 @@ constexpr const char* kOut = "out";
 constexpr const char* kOutAlone = "out (dx)";
 constexpr std::array<const char*, 3> kOutItems = {"out[0] (dx)", "out[1] (dcos)", "out[2] (dsin)"};
 
-// One result: whether it is wanted, and where it goes.
-struct Result {
-  bool wanted = false;
-  const char* given = nullptr;  // in out=: its name there
-  Array array;
-};
 using Results = std::array<Result, 3>;
-
-[[noreturn]] void RaiseBackward(PyObject* type, const std::string& message) {
-  PyErr_SetString(type, (std::string(kBackward) + ": " + message).c_str());
-  throw nb::python_error();
-}
-
-void WantNamed(nb::handle name, std::array<bool, 3>* wanted) {
-  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
-  for (std::size_t i = 0; text != nullptr && i < kResults.size(); ++i) {
-    if (std::string_view(text) != kResults[i]) continue;
-    (*wanted)[i] = true;
-    return;
-  }
-  PyErr_Clear();
-  RaiseBackward(text != nullptr ? PyExc_ValueError : PyExc_TypeError,
-                "outputs names " + nb::cast<std::string>(nb::repr(name)) + "; it may name 'dx', 'dcos', 'dsin'");
-}
-
-// outputs=: a collection of names, or one name.
-std::array<bool, 3> ParseOutputs(nb::handle outputs) {
-  std::array<bool, 3> wanted = {};
-  if (PyUnicode_Check(outputs.ptr())) {
-    WantNamed(outputs, &wanted);
-    return wanted;
-  }
-  const nb::object iterator = nb::steal(PyObject_GetIter(outputs.ptr()));
-  if (!iterator) {
-    PyErr_Clear();
-    RaiseBackward(PyExc_TypeError, "outputs is " + nb::cast<std::string>(nb::repr(outputs)) +
-                                       "; it must be a collection of 'dx', 'dcos', 'dsin'");
-  }
-  while (nb::object name = nb::steal(PyIter_Next(iterator.ptr()))) WantNamed(name, &wanted);
-  if (PyErr_Occurred()) throw nb::python_error();
-  return wanted;
-}
 
 void TakeGiven(const char* name, nb::handle object, Result* result) {
   if (object.is_none()) return;
@@ -90,27 +48,20 @@ void ParseOut(nb::handle out, bool has_x, Results* results) {
   const nb::sequence items = nb::borrow<nb::sequence>(out);
   const std::size_t count = nb::len(items);
   if (count != 3 && !(count == 1 && !has_x)) {
-    RaiseBackward(PyExc_ValueError, "out has " + std::to_string(count) +
-                                        " items; it must be dx or (dx, dcos, dsin), None where not wanted");
+    RaiseMessage(
+        PyExc_ValueError, kBackward,
+        "out has " + std::to_string(count) + " items; it must be dx or (dx, dcos, dsin), None where not wanted");
   }
   for (std::size_t i = 0; i < count; ++i) TakeGiven(kOutItems[i], items[i], &(*results)[i]);
 }
 
 void ParseWanted(nb::handle outputs, nb::handle out, bool has_x, Results* results) {
+  for (std::size_t i = 0; i < kResults.size(); ++i) (*results)[i].name = kResults[i];
   if (!out.is_none()) ParseOut(out, has_x, results);
-  if (!outputs.is_none()) {
-    const std::array<bool, 3> named = ParseOutputs(outputs);
-    for (std::size_t i = 0; i < named.size(); ++i) {
-      Result& result = (*results)[i];
-      if (!out.is_none() && named[i] != (result.given != nullptr)) {
-        RaiseBackward(PyExc_ValueError, std::string("outputs and out disagree about ") + kResults[i] +
-                                            "; with both, they name the same results");
-      }
-      result.wanted = named[i];
-    }
-  } else if (out.is_none()) {
-    for (std::size_t i = 0; i < kResults.size(); ++i) (*results)[i].wanted = i == 0 || has_x;
-  }
+  if (!outputs.is_none() && !out.is_none()) return RequireAgreement(kBackward, outputs, *results);
+  if (!outputs.is_none()) return ParseOutputs(kBackward, outputs, *results);
+  if (!out.is_none()) return;
+  for (std::size_t i = 0; i < kResults.size(); ++i) (*results)[i].wanted = i == 0 || has_x;
 }
 
 // How Python writes a table with the axes that it lacks: "cos[None, :, None, :]".
@@ -138,25 +89,6 @@ struct Refusals {
     python::RaiseUnlessOk(status, message);
   }
 };
-
-// Runs a plan with the GIL released.
-template <class Plan, class Pointers>
-void Run(const char* operation, const Plan& plan, const Pointers& pointers, const Refusals& refusals) {
-  const std::size_t size = plan.workspace_size();
-  std::unique_ptr<std::byte[]> workspace;
-  if (size > 0) {
-    workspace.reset(new (std::nothrow) std::byte[size]);
-    if (workspace == nullptr) {
-      Raise(PyExc_MemoryError, {operation, "workspace"}, "needs " + std::to_string(size) + " bytes");
-    }
-  }
-  Status status;
-  {
-    nb::gil_scoped_release unlocked;
-    status = plan.Run(pointers, workspace.get(), size);
-  }
-  refusals.RaiseUnlessOk(status);
-}
 
 nb::object ResultTuple(const Array& like, const Results& results) {
   nb::object items[3];
@@ -192,7 +124,7 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
     const Array& like = i == 0 ? dy : cos;
     Result& result = results[i];
     if (!result.wanted) continue;
-    if (result.given) {
+    if (!result.given.empty()) {
       refusals.names.push_back({kResults[i], result.given});
     } else {
       ShapeResult({kBackward, kResults[i]}, like.shape_span(), like.dtype, &result.array);
@@ -203,19 +135,18 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
   refusals.RaiseUnlessOk(RotaryBackwardPlan::Create(args, &plan));
   for (std::size_t i = 0; i < results.size(); ++i) {
     Result& result = results[i];
-    if (result.wanted && !result.given) AllocateResult({kBackward, kResults[i]}, dy, &result.array);
+    if (result.wanted && result.given.empty()) AllocateResult({kBackward, kResults[i]}, dy, &result.array);
   }
-  Run(kBackward, plan,
-      RotaryBackwardPointers{.dy = dy.data,
-                             .cos = cos.data,
-                             .sin = sin.data,
-                             .x = has_x ? x.data : nullptr,
-                             .dx = results[0].array.data,
-                             .dcos = results[1].array.data,
-                             .dsin = results[2].array.data},
-      refusals);
+  refusals.RaiseUnlessOk(RunPlan(kBackward, plan,
+                                 RotaryBackwardPointers{.dy = dy.data,
+                                                        .cos = cos.data,
+                                                        .sin = sin.data,
+                                                        .x = has_x ? x.data : nullptr,
+                                                        .dx = results[0].array.data,
+                                                        .dcos = results[1].array.data,
+                                                        .dsin = results[2].array.data}));
   for (const Result& result : results) {
-    if (result.given) MarkWritten(result.array);
+    if (!result.given.empty()) MarkWritten(result.array);
   }
   if (has_x) return ResultTuple(dy, results);
   return results[0].wanted ? FinishResult(dy, results[0].array) : nb::none();
@@ -242,15 +173,10 @@ nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin
   RotaryPlan plan;
   refusals.RaiseUnlessOk(RotaryPlan::Create(args, &plan));
   if (!given) AllocateResult({kForward, "y"}, x, &y);
-  Run(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}, refusals);
+  refusals.RaiseUnlessOk(
+      RunPlan(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}));
   if (given) MarkWritten(y);
   return FinishResult(x, y);
-}
-
-DType DTypeNamed(const char* name, const std::string& text) {
-  DType dtype = DType::kF32;
-  if (!ParseDType(text, &dtype)) Raise(PyExc_TypeError, {kBackward, name}, "is '" + text + "'");
-  return dtype;
 }
 
 // The plan for contiguous tensors of these shapes, in words; the errors are those of the call.
@@ -260,9 +186,11 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
                                    nb::handle per_pair_tables, nb::handle rotary_dim, nb::handle rotary_offset,
                                    nb::handle threads, nb::handle cpu_target) {
   Array dy, table;
-  if (dy_shape.size() > kMaxRank || cos_shape.size() > kMaxRank) RaiseBackward(PyExc_ValueError, "rank above 64");
-  ShapeResult({kBackward, "dy"}, dy_shape, DTypeNamed("dtype", dtype), &dy);
-  ShapeResult({kBackward, "cos"}, cos_shape, DTypeNamed("table_dtype", table_dtype), &table);
+  if (dy_shape.size() > kMaxRank || cos_shape.size() > kMaxRank) {
+    RaiseMessage(PyExc_ValueError, kBackward, "rank above 64");
+  }
+  ShapeResult({kBackward, "dy"}, dy_shape, DTypeNamed({kBackward, "dtype"}, dtype), &dy);
+  ShapeResult({kBackward, "cos"}, cos_shape, DTypeNamed({kBackward, "table_dtype"}, table_dtype), &table);
   Results results;
   ParseWanted(outputs, nb::none(), with_x, &results);
   RotaryBackwardArgs args;
@@ -277,43 +205,6 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
   RotaryBackwardPlan plan;
   RaiseUnlessOk(RotaryBackwardPlan::Create(args, &plan));
   return plan.Describe();
-}
-
-nb::list ReadingsOf(const cann::ProfileVerdict& verdict) {
-  nb::list readings;
-  for (const cann::LayoutReading& reading : verdict.readings) {
-    nb::dict entry;
-    entry["layout"] = reading.layout;
-    entry["tables"] = reading.tables;
-    readings.append(entry);
-  }
-  return readings;
-}
-
-nb::list ExplainRotaryBackward(const std::vector<std::int64_t>& dy_shape, const std::vector<std::int64_t>& cos_shape,
-                               const std::string& dtype, const std::string& table_dtype, bool table_gradients,
-                               nb::handle mode, bool per_pair_tables, std::optional<std::int64_t> rotary_dim) {
-  cann::RotaryProblem problem;
-  problem.x = dy_shape;
-  problem.cos = cos_shape;
-  problem.mode = static_cast<int>(ParseMode(kBackward, mode));
-  problem.dtype = DTypeNamed("dtype", dtype);
-  problem.backward = true;
-  problem.table_gradients = table_gradients;
-  problem.per_pair_tables = per_pair_tables;
-  problem.rotary_dim = rotary_dim;
-  problem.table_dtype = DTypeNamed("table_dtype", table_dtype);
-  nb::list verdicts;
-  for (const cann::ProfileVerdict& verdict : cann::ExplainRotary(problem)) {
-    nb::dict entry;
-    entry["product"] = verdict.product;
-    entry["accepted"] = verdict.accepted;
-    entry["readings"] = ReadingsOf(verdict);
-    entry["rule"] = verdict.rule;
-    entry["remarks"] = nb::cast(verdict.remarks);
-    verdicts.append(entry);
-  }
-  return verdicts;
 }
 
 constexpr const char* kBackwardDoc = R"(Gradients of rotary position embedding.
@@ -373,6 +264,8 @@ Raises:
 void Define(nb::module_& module) {
   InitArrays();
   InitResults(module);
+  DefineNormRope(module);
+  DefineExplain(module);
   module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a = nb::none(),
              nb::kw_only(), "mode"_a.none() = "half", "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(),
              "rotary_offset"_a.none() = 0, "outputs"_a = nb::none(), "out"_a = nb::none(), "threads"_a = nb::none(),
@@ -386,11 +279,6 @@ void Define(nb::module_& module) {
              "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(), "rotary_offset"_a.none() = 0,
              "threads"_a = nb::none(), "cpu_target"_a = nb::none(),
              "The plan that rotary_backward would run for contiguous arrays, in words. Raises what the call would.");
-  module.def(
-      "explain_rotary_backward", &ExplainRotaryBackward, "dy_shape"_a, "cos_shape"_a, "dtype"_a, "table_dtype"_a,
-      nb::kw_only(), "table_gradients"_a = true, "mode"_a.none() = "half", "per_pair_tables"_a = false,
-      "rotary_dim"_a = nb::none(),
-      "Which products take these shapes, and which rule refuses: a dict each, \"native\" being the library itself.");
   module.def("version", [] { return std::string(Version()); }, "The library's version.");
   module.def("default_threads", &DefaultNumThreads, "How many threads a call uses unless it says otherwise.");
   module.def(

@@ -3,22 +3,84 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
-
-#include "arrays.h"
 
 namespace gyrograd::python {
 namespace {
 
-constexpr std::array<RotaryMode, 4> kModes = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
-                                              RotaryMode::kInterleaveHalf};
-constexpr std::array<CpuTarget, 5> kTargets = {CpuTarget::kBest, CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon,
-                                               CpuTarget::kPortable};
-
 std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+// Truth as NumPy, too, spells it, but no number, text or array that happens to be true.
+bool ParseBool(const Argument& argument, nb::handle object) {
+  if (object.ptr() == Py_True) return true;
+  if (object.ptr() == Py_False) return false;
+  const std::string_view type = Py_TYPE(object.ptr())->tp_name;
+  if (type == "numpy.bool" || type == "numpy.bool_") return nb::cast<bool>(object.attr("item")());
+  Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be True or False");
+}
+
+// One value of a keyword: its name, and the number that stands for it, too.
+template <class Value>
+struct Choice {
+  Value value;
+  const char* name;
+  std::int64_t number = -1;  // none
+};
+
+// "'half' (0), 'interleave' (1) or 'quarter' (2)".
+template <class Value>
+std::string Listed(std::span<const Choice<Value>> choices) {
+  std::string text;
+  for (const Choice<Value>& choice : choices) {
+    text += text.empty() ? "'" : &choice == &choices.back() ? " or '" : ", '";
+    text += std::string(choice.name) + "'";
+    if (choice.number >= 0) text += " (" + std::to_string(choice.number) + ")";
+  }
+  return text;
+}
+
+template <class Value>
+Value ParseChoice(const Argument& argument, nb::handle object, std::span<const Choice<Value>> choices) {
+  const bool is_text = PyUnicode_Check(object.ptr());
+  const bool has_numbers = choices.front().number >= 0;
+  if (is_text) {
+    const char* text = PyUnicode_AsUTF8(object.ptr());
+    if (text == nullptr) throw nb::python_error();
+    const auto found = std::ranges::find(choices, std::string_view(text), &Choice<Value>::name);
+    if (found != choices.end()) return found->value;
+  } else if (has_numbers && PyIndex_Check(object.ptr())) {
+    const std::int64_t number = ParseInteger(argument, object);
+    const auto found = std::ranges::find(choices, number, &Choice<Value>::number);
+    if (number >= 0 && found != choices.end()) return found->value;
+  }
+  const bool right_type = is_text || (has_numbers && PyIndex_Check(object.ptr()));
+  Raise(right_type ? PyExc_ValueError : PyExc_TypeError, argument,
+        "is " + Repr(object) + "; it must be " + Listed(choices));
+}
+
+// The values under their names in the library; numbered as in CANN where `numbered`.
+template <class Value, std::size_t count>
+std::array<Choice<Value>, count> Choices(const std::array<Value, count>& values, bool numbered) {
+  std::array<Choice<Value>, count> choices = {};
+  for (std::size_t i = 0; i < count; ++i) {
+    choices[i] = {values[i], Name(values[i]), numbered ? static_cast<std::int64_t>(values[i]) : -1};
+  }
+  return choices;
+}
+
+template <class Value, std::size_t count>
+Value ParseValue(const Argument& argument, nb::handle object, const std::array<Value, count>& values,
+                 bool numbered = true) {
+  const auto choices = Choices(values, numbered);
+  return ParseChoice(argument, object, std::span<const Choice<Value>>(choices));
+}
+
+}  // namespace
 
 // Python's and NumPy's integers; nothing else has __index__.
 std::int64_t ParseInteger(const Argument& argument, nb::handle object) {
@@ -31,51 +93,28 @@ std::int64_t ParseInteger(const Argument& argument, nb::handle object) {
   return value;
 }
 
-// Truth as NumPy, too, spells it, but no number, text or array that happens to be true.
-bool ParseBool(const Argument& argument, nb::handle object) {
-  if (object.ptr() == Py_True) return true;
-  if (object.ptr() == Py_False) return false;
-  const std::string_view type = Py_TYPE(object.ptr())->tp_name;
-  if (type == "numpy.bool" || type == "numpy.bool_") return nb::cast<bool>(object.attr("item")());
-  Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be True or False");
-}
-
-CpuTarget ParseTarget(const Argument& argument, nb::handle object) {
-  if (PyUnicode_Check(object.ptr())) {
-    const char* text = PyUnicode_AsUTF8(object.ptr());
-    if (text == nullptr) throw nb::python_error();
-    for (const CpuTarget target : kTargets) {
-      if (std::string_view(text) == Name(target)) return target;
-    }
+// Python's and NumPy's numbers; no text, and nothing with more than one value.
+double ParseReal(const Argument& argument, nb::handle object) {
+  const bool is_number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) ||
+                         (nb::hasattr(object, "ndim") && nb::hasattr(object, "__float__") &&
+                          nb::cast<std::int64_t>(object.attr("ndim")) == 0);
+  const double value = is_number ? PyFloat_AsDouble(object.ptr()) : -1;
+  if (!is_number || PyErr_Occurred()) {
+    PyErr_Clear();
+    Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be a number");
   }
-  Raise(PyUnicode_Check(object.ptr()) ? PyExc_ValueError : PyExc_TypeError, argument,
-        "is " + Repr(object) + "; it must be 'best', 'avx512', 'avx2', 'neon' or 'portable'");
+  return value;
 }
-
-}  // namespace
 
 RotaryMode ParseMode(const char* operation, nb::handle object) {
-  const Argument argument{operation, "mode"};
-  if (!PyUnicode_Check(object.ptr())) {
-    if (!PyIndex_Check(object.ptr())) {
-      Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be a name or an integer");
-    }
-    const std::int64_t value = ParseInteger(argument, object);
-    if (value >= 0 && value < static_cast<std::int64_t>(kModes.size())) return kModes[static_cast<std::size_t>(value)];
-  } else {
-    const char* text = PyUnicode_AsUTF8(object.ptr());
-    if (text == nullptr) throw nb::python_error();
-    for (const RotaryMode mode : kModes) {
-      if (std::string_view(text) == Name(mode)) return mode;
-    }
-  }
-  Raise(PyExc_ValueError, argument,
-        "is " + Repr(object) + "; it must be 'half' (0), 'interleave' (1), 'quarter' (2) or 'interleave-half' (3)");
+  constexpr std::array kModes = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
+                                 RotaryMode::kInterleaveHalf};
+  return ParseValue(Argument{operation, "mode"}, object, kModes);
 }
 
 RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& keywords) {
   RotaryOptions options;
-  options.mode = ParseMode(operation, keywords.mode);
+  if (keywords.mode.is_valid()) options.mode = ParseMode(operation, keywords.mode);
   options.per_pair_tables = ParseBool({operation, "per_pair_tables"}, keywords.per_pair_tables);
   if (!keywords.rotary_dim.is_none()) {
     options.rotary_dim = ParseInteger({operation, "rotary_dim"}, keywords.rotary_dim);
@@ -85,6 +124,8 @@ RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& ke
 }
 
 Execution ParseExecution(const char* operation, nb::handle threads, nb::handle cpu_target) {
+  constexpr std::array kTargets = {CpuTarget::kBest, CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon,
+                                   CpuTarget::kPortable};
   Execution execution;
   if (!threads.is_none()) {
     const Argument argument{operation, "threads"};
@@ -94,8 +135,34 @@ Execution ParseExecution(const char* operation, nb::handle threads, nb::handle c
     }
     execution.num_threads = static_cast<int>(count);
   }
-  if (!cpu_target.is_none()) execution.cpu_target = ParseTarget({operation, "cpu_target"}, cpu_target);
+  if (!cpu_target.is_none()) {
+    execution.cpu_target = ParseValue(Argument{operation, "cpu_target"}, cpu_target, kTargets, false);
+  }
   return execution;
+}
+
+NormType ParseNormType(const Argument& argument, nb::handle type) {
+  constexpr std::array kTypes = {NormType::kNone, NormType::kLayer, NormType::kLayerAffine, NormType::kRms,
+                                 NormType::kRmsAffine};
+  return ParseValue(argument, type, kTypes);
+}
+
+std::optional<RotaryMode> ParseRopeType(const Argument& argument, nb::handle type) {
+  using Type = Choice<std::optional<RotaryMode>>;
+  constexpr std::array<Type, 5> kTypes = {Type{std::nullopt, "none", 0}, Type{RotaryMode::kInterleave, "interleave", 1},
+                                          Type{RotaryMode::kHalf, "half", 2}, Type{RotaryMode::kQuarter, "quarter"},
+                                          Type{RotaryMode::kInterleaveHalf, "interleave-half"}};
+  return ParseChoice(argument, type, std::span<const Type>(kTypes));
+}
+
+ConcatOrder ParseConcatOrder(const Argument& argument, nb::handle order) {
+  constexpr std::array kOrders = {ConcatOrder::kStreamFirst, ConcatOrder::kEncoderFirst};
+  return ParseValue(argument, order, kOrders);
+}
+
+bool ParseLayoutIsBsnd(const Argument& argument, nb::handle layout) {
+  constexpr std::array<Choice<bool>, 2> kLayouts = {Choice<bool>{false, "BNSD"}, Choice<bool>{true, "BSND"}};
+  return ParseChoice(argument, layout, std::span<const Choice<bool>>(kLayouts));
 }
 
 }  // namespace gyrograd::python

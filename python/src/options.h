@@ -4,7 +4,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <optional>
+
+#include "arrays.h"
 #include "gyrograd/execution.h"
+#include "gyrograd/norm_rope_concat.h"
 #include "gyrograd/rotary.h"
 
 namespace gyrograd::python {
@@ -18,9 +23,17 @@ struct RotaryKeywords {
 };
 
 // TypeError or ValueError where a keyword is not what it must be; ranges are the library's to check.
+std::int64_t ParseInteger(const Argument& argument, nanobind::handle object);
+double ParseReal(const Argument& argument, nanobind::handle object);
 RotaryMode ParseMode(const char* operation, nanobind::handle mode);
 RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& keywords);
 Execution ParseExecution(const char* operation, nanobind::handle threads, nanobind::handle cpu_target);
+NormType ParseNormType(const Argument& argument, nanobind::handle type);
+// Nothing for "none".
+std::optional<RotaryMode> ParseRopeType(const Argument& argument, nanobind::handle type);
+ConcatOrder ParseConcatOrder(const Argument& argument, nanobind::handle order);
+// Whether the layout is BSND, not BNSD.
+bool ParseLayoutIsBsnd(const Argument& argument, nanobind::handle layout);
 
 }  // namespace gyrograd::python
 

@@ -5,12 +5,18 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
+#include "norm_rope_arguments.h"
 #include "options.h"
+#include "reference/norm_rope.h"
+#include "reference/norm_rope_concat.h"
 #include "reference/rotary.h"
 
 namespace gyrograd::python {
@@ -67,6 +73,55 @@ nb::object CheckRotaryBackward(nb::handle dy_object, nb::handle cos_object, nb::
   return nb::make_tuple(Verdict(dx_verdict), Verdict(dcos_verdict), Verdict(dsin_verdict));
 }
 
+// ---- the joint call
+
+constexpr const char* kConcat = "check_norm_rope_concat_backward";
+
+// A result's name and what it comes to.
+using NamedComparison = std::pair<std::string, Comparison>;
+
+// "norm_query" for "query", "norm_added_query" for "encoder_query".
+std::string NormOf(std::string_view stream) {
+  constexpr std::string_view kEncoder = "encoder_";
+  if (!stream.starts_with(kEncoder)) return "norm_" + std::string(stream);
+  return "norm_added_" + std::string(stream.substr(kEncoder.size()));
+}
+
+void CompareStream(const reference::StreamSegment<NormRopeBackwardSegment>& stream, std::vector<NamedComparison>* all) {
+  const NormRopeBackwardSegment& segment = stream.segment;
+  const reference::NormRopeGradients want = reference::NormRopeBackward(segment);
+  const auto compare = [&](const std::string& name, const std::optional<TensorView>& got,
+                           const reference::BoundedValues& values) {
+    if (!got) return;
+    all->emplace_back(name, reference::CompareBounded({got->data, got->dtype, got->shape, got->strides}, values));
+  };
+  compare(stream.name, segment.dx, want.dx);
+  compare(NormOf(stream.name) + "_weight", segment.dweight, want.dweight);
+  compare(NormOf(stream.name) + "_bias", segment.dbias, want.dbias);
+}
+
+nb::dict CheckConcatBackward(nb::dict values, nb::dict results) {
+  Keywords keywords(kConcat, std::move(values));
+  NormRopeConcatBackwardArgs args = ReadNormRopeConcatBackward(keywords);
+  std::deque<Array> arrays;
+  const auto outputs = GradientsOf(args);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const nb::object result = results[kConcatGradients[i]];
+    if (result.is_none()) continue;
+    ReadInput({kConcat, kConcatGradients[i]}, result, &arrays.emplace_back());
+    *outputs[i] = arrays.back().output();
+  }
+  std::vector<NamedComparison> all;
+  {
+    nb::gil_scoped_release unlocked;
+    const auto segments = reference::SegmentsOf(args);
+    for (const auto& stream : segments.streams) CompareStream(stream, &all);
+  }
+  nb::dict verdicts;
+  for (const auto& [name, comparison] : all) verdicts[name.c_str()] = Verdict(comparison);
+  return verdicts;
+}
+
 void Define(nb::module_& module) {
   InitArrays();
   module.def(
@@ -75,6 +130,10 @@ void Define(nb::module_& module) {
       "Compares results of rotary_backward with the witnesses. For dx, dcos and dsin a tuple each: whether all is\n"
       "well, how many elements are not, the worst error (dx: absolute; others: 1 is the bound), and where it is.\n"
       "The arrays must go together; nothing is checked.");
+  module.def(
+      "check_norm_rope_concat_backward", &CheckConcatBackward, "keywords"_a, "results"_a,
+      "The same of norm_rope_concat_backward: a dict of all its keywords, and one of all its results, None where\n"
+      "not wanted. A dict of tuples; without a norm a gradient's bits count, else errors, 1 being the bound.");
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ Registry<Executor>& Executors() {
   return registry;
 }
 
-Slot SlotOf(const aclTensor* tensor) {
+Slot SlotOf(const aclTensor* tensor, bool used) {
   if (tensor == nullptr) return {};
+  if (!used) return {nullptr, 0, true, true};
   const bool empty = IsEmpty(*tensor);
   const std::int64_t offset = OffsetInBytes(*tensor);
   return {empty ? nullptr : AddressIn(tensor->storage, offset), offset, true, empty};
@@ -49,11 +50,7 @@ struct Run {
   std::size_t num_tensors = 0;
 };
 
-Run Take(const Executor& executor) {
-  Run run{executor.run, {}, executor.num_tensors};
-  for (std::size_t i = 0; i < run.num_tensors; ++i) run.addresses[i] = executor.slots[i].address;
-  return run;
-}
+Run Take(const Executor& executor) { return {executor.run, executor.addresses(), executor.num_tensors}; }
 
 Outcome Execute(Operator op, void* workspace, std::uint64_t workspace_size, aclOpExecutor* handle) {
   if (handle == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "executor is null"};
@@ -86,7 +83,8 @@ std::string MessageOf(Operator op, const Status& status) {
     message = message.substr(0, hint);
   }
   if (op == Operator::kRotaryPositionEmbedding) return Renamed(message, kForwardNames);
-  return Renamed(message, kGradNames);
+  if (op == Operator::kRotaryPositionEmbeddingGrad) return Renamed(message, kGradNames);
+  return std::string(message);
 }
 
 // Which of an executor's slots an index counts.
@@ -131,14 +129,18 @@ aclnnStatus ChangeExecutor(const char* function, aclOpExecutor* handle, Entry en
 
 }  // namespace
 
-void Executor::AddInput(const aclTensor* tensor) {
-  Add(SlotOf(tensor));
+void Executor::AddInput(const aclTensor* tensor, bool used) {
+  AddOutput(tensor, used);
   ++num_inputs;
 }
 
-void Executor::AddOutput(const aclTensor* tensor) { Add(SlotOf(tensor)); }
+void Executor::AddOutput(const aclTensor* tensor, bool used) { slots[num_tensors++] = SlotOf(tensor, used); }
 
-void Executor::AddUnused() { Add({nullptr, 0, true, true}); }
+std::array<void*, kMaxTensors> Executor::addresses() const {
+  std::array<void*, kMaxTensors> addresses{};
+  for (std::size_t i = 0; i < num_tensors; ++i) addresses[i] = slots[i].address;
+  return addresses;
+}
 
 aclOpExecutor* Register(Executor executor) { return static_cast<aclOpExecutor*>(Executors().Add(std::move(executor))); }
 
@@ -147,7 +149,7 @@ aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, s
   return Guard(function, kAclnnCodes, [&] { return Execute(op, workspace, workspace_size, handle); });
 }
 
-Outcome ToOutcome(Operator op, const Status& status) {
+Outcome ToOutcome(Operator op, const Status& status, int rule_code) {
   switch (status.code()) {
     case StatusCode::kOk: return {};
     case StatusCode::kNullPointer: return {ACLNN_ERR_PARAM_NULLPTR, MessageOf(op, status)};
@@ -156,7 +158,7 @@ Outcome ToOutcome(Operator op, const Status& status) {
     case StatusCode::kWorkspaceTooSmall: return {ACLNN_ERR_PARAM_INVALID, MessageOf(op, status)};
     case StatusCode::kInvalidAttribute:
     case StatusCode::kMissingArgument:
-    case StatusCode::kInvalidShape: return {ACLNN_ERR_INNER_TILING_ERROR, MessageOf(op, status)};
+    case StatusCode::kInvalidShape: return {rule_code, MessageOf(op, status)};
     case StatusCode::kOutOfMemory:
     case StatusCode::kInternal: break;
   }

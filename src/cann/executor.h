@@ -17,9 +17,14 @@
 namespace gyrograd::cann {
 
 // The operators of the library: an executor runs in the second phase of its own one alone.
-enum class Operator { kRotaryPositionEmbedding, kRotaryPositionEmbeddingGrad };
+enum class Operator {
+  kRotaryPositionEmbedding,
+  kRotaryPositionEmbeddingGrad,
+  kNormRopeConcat,
+  kNormRopeConcatBackward,
+};
 
-inline constexpr std::size_t kMaxTensors = 8;  // the longest list of tensors of an operator
+inline constexpr std::size_t kMaxTensors = 35;  // the longest list of tensors of an operator
 
 // Addresses of elements (0, ..., 0), inputs first, in the order of the first phase's arguments.
 using Addresses = std::span<void* const>;
@@ -44,14 +49,12 @@ struct Executor {
   std::size_t num_tensors = 0;
   bool repeatable = false;
 
-  // Appends a tensor of the argument list; null for an optional one that is missing. Inputs come first.
-  void AddInput(const aclTensor* tensor);
-  void AddOutput(const aclTensor* tensor);
-  // A tensor whose handle was given and that is not used otherwise.
-  void AddUnused();
+  // Appends a tensor of the argument list; null for an optional one that is missing. Inputs come first. Of one that is
+  // not used nothing but whether it was given counts.
+  void AddInput(const aclTensor* tensor, bool used = true);
+  void AddOutput(const aclTensor* tensor, bool used = true);
 
- private:
-  void Add(const Slot& slot) { slots[num_tensors++] = slot; }
+  std::array<void*, kMaxTensors> addresses() const;
 };
 
 aclOpExecutor* Register(Executor executor);
@@ -61,8 +64,9 @@ aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, s
                            aclOpExecutor* handle);
 
 // The code of the C interface for a status of the C++ one, with its message in the operator's own names, and without a
-// hint at options that this interface does not have.
-Outcome ToOutcome(Operator op, const Status& status);
+// hint at options that this interface does not have. `rule_code` is the operator's for an attribute, a missing tensor
+// or a shape that breaks a rule.
+Outcome ToOutcome(Operator op, const Status& status, int rule_code = ACLNN_ERR_INNER_TILING_ERROR);
 
 }  // namespace gyrograd::cann
 

@@ -320,4 +320,89 @@ std::vector<ProfileVerdict> ExplainRotary(const RotaryProblem& problem) {
   return verdicts;
 }
 
+// ---- the fused operator
+
+namespace {
+
+// Of extents, which are not negative; the largest value where it overflows.
+std::int64_t Sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
+
+Refusal CheckChoice(const char* name, std::int64_t value, std::int64_t last) {
+  if (value >= 0 && value <= last) return std::nullopt;
+  return Is(name, value) + "; it must be 0 to " + std::to_string(last);
+}
+
+Refusal CheckTypes(const NormRopeConcatProblem& p, Profile profile) {
+  if (IsProduct(profile) && p.dtype == DType::kF64) return "the type is f64; it must be f32, f16 or bf16";
+  const bool wider = !IsProduct(profile) && (p.dtype == DType::kF16 || p.dtype == DType::kBF16);
+  const auto check = [&](const char* what, DType type) -> Refusal {
+    if (type == p.dtype || (wider && type == DType::kF32)) return std::nullopt;
+    return std::string("the ") + what + " have type " + Name(type) + "; it must be the activations', " + Name(p.dtype) +
+           (wider ? ", or f32" : "");
+  };
+  if (Refusal refusal = check("tables", p.tables_dtype.value_or(p.dtype))) return refusal;
+  return check("weights", p.weights_dtype.value_or(p.dtype));
+}
+
+Refusal CheckAttributes(const NormRopeConcatProblem& p, Profile profile) {
+  const std::int64_t last_norm = p.backward && IsProduct(profile) ? 2 : 4;
+  if (Refusal refusal = CheckChoice("normType", p.norm_type, last_norm)) return refusal;
+  if (Refusal refusal = CheckChoice("normAddedType", p.norm_added_type, last_norm)) return refusal;
+  if (Refusal refusal = CheckChoice("ropeType", p.rope_type, 2)) return refusal;
+  return CheckChoice("concatOrder", p.concat_order, 1);
+}
+
+Refusal CheckHeads(const NormRopeConcatProblem& p, Profile profile) {
+  const std::int64_t key_heads = p.key_heads.value_or(p.heads);
+  if (IsProduct(profile) && key_heads != p.heads) {
+    return Is("key's N", key_heads) + "; it must be query's, " + std::to_string(p.heads);
+  }
+  if (IsProduct(profile) && (p.head_dim < 1 || p.head_dim > 1024)) {
+    return Is("D", p.head_dim) + "; it must be 1 to 1024";
+  }
+  const bool even = IsProduct(profile) || p.rope_type != 0;
+  return even && p.head_dim % 2 != 0 ? Is("D", p.head_dim) + "; it must be even" : Refusal{};
+}
+
+Refusal CheckTableRows(const NormRopeConcatProblem& p) {
+  if (p.rope_type == 0) return std::nullopt;
+  const std::int64_t longest = std::min(Sum(p.seq_query, p.seq_encoder_query), Sum(p.seq_key, p.seq_encoder_key));
+  const std::int64_t fewest = longest > 0 ? 1 : 0;
+  if (p.seq_rope >= fewest && p.seq_rope <= longest) return std::nullopt;
+  return Is("seqRope", p.seq_rope) + "; it must be " + std::to_string(fewest) + " to " + std::to_string(longest) +
+         ", the shorter of the joint sequences";
+}
+
+Refusal CheckNormRopeConcat(const NormRopeConcatProblem& p, Profile profile) {
+  if (Refusal refusal = CheckTypes(p, profile)) return refusal;
+  if (Refusal refusal = CheckAttributes(p, profile)) return refusal;
+  for (const std::int64_t extent : {p.batch, p.heads, p.key_heads.value_or(0), p.head_dim, p.seq_query, p.seq_key,
+                                    p.seq_encoder_query, p.seq_encoder_key}) {
+    if (extent < 0) return Is("an extent", extent) + "; none may be negative";
+  }
+  if (Refusal refusal = CheckHeads(p, profile)) return refusal;
+  return CheckTableRows(p);
+}
+
+}  // namespace
+
+ProfileVerdict ExplainNormRopeConcat(const NormRopeConcatProblem& problem, Profile profile) {
+  const Refusal refusal = CheckNormRopeConcat(problem, profile);
+  return {.product = Name(profile), .accepted = !refusal, .rule = refusal.value_or("")};
+}
+
+std::vector<ProfileVerdict> ExplainNormRopeConcat(const NormRopeConcatProblem& problem) {
+  std::vector<ProfileVerdict> verdicts;
+  for (const Profile profile : {Profile::kNative, Profile::kAtlasA2, Profile::kAtlasA3, Profile::kAscend950}) {
+    verdicts.push_back(ExplainNormRopeConcat(problem, profile));
+  }
+  for (const char* product : {"Atlas 200I/500 A2 inference", "Atlas inference", "Atlas training"}) {
+    verdicts.push_back({.product = product, .rule = "the operator is not offered on this product"});
+  }
+  return verdicts;
+}
+
 }  // namespace gyrograd::cann

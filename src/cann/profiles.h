@@ -53,6 +53,31 @@ ProfileVerdict ExplainRotary(const RotaryProblem& problem, Profile profile);
 // Every profile, then the products on which the operator is not offered at all.
 std::vector<ProfileVerdict> ExplainRotary(const RotaryProblem& problem);
 
+// A problem of the fused operator. The lengths of a stream that is absent are 0, and so is seq_rope without rotation.
+struct NormRopeConcatProblem {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;                      // of the query
+  std::optional<std::int64_t> key_heads = {};  // the query's where not given
+  std::int64_t head_dim = 0;
+  std::int64_t seq_query = 0;
+  std::int64_t seq_key = 0;
+  std::int64_t seq_encoder_query = 0;
+  std::int64_t seq_encoder_key = 0;
+  std::int64_t seq_rope = 0;   // the tables' rows
+  std::int64_t norm_type = 0;  // a value of NormType
+  std::int64_t norm_added_type = 0;
+  std::int64_t rope_type = 0;               // 0 none, 1 interleave, 2 half
+  std::int64_t concat_order = 0;            // a value of ConcatOrder
+  DType dtype = DType::kF32;                // of the activations
+  std::optional<DType> tables_dtype = {};   // the activations' where not given
+  std::optional<DType> weights_dtype = {};  // likewise
+  bool backward = true;
+};
+
+// The products have the same rules.
+ProfileVerdict ExplainNormRopeConcat(const NormRopeConcatProblem& problem, Profile profile);
+std::vector<ProfileVerdict> ExplainNormRopeConcat(const NormRopeConcatProblem& problem);
+
 }  // namespace gyrograd::cann
 
 #endif  // GYROGRAD_CANN_PROFILES_H_

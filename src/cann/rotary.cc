@@ -1,8 +1,7 @@
 // The rotary operators of the C interface: first phases check, plan and register; second phases run.
 #include "gyrograd/rotary.h"
 
-#include <cstdlib>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,30 +9,13 @@
 #include "aclnnop/aclnn_rotary_position_embedding.h"
 #include "aclnnop/aclnn_rotary_position_embedding_grad.h"
 #include "cann/executor.h"
+#include "cann/first_phase.h"
 #include "cann/guard.h"
 #include "cann/profiles.h"
 #include "cann/tensor.h"
 
 namespace gyrograd::cann {
 namespace {
-
-Outcome CheckPhaseOneOutputs(const std::uint64_t* workspace_size, aclOpExecutor* const* executor) {
-  if (workspace_size == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "workspaceSize is null"};
-  if (executor == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "executor is null"};
-  return {};
-}
-
-// GYROGRAD_PROFILE, read anew at each first phase.
-Outcome ReadProfile(Profile* profile) {
-  const char* text = std::getenv("GYROGRAD_PROFILE");
-  const std::optional<Profile> parsed = text == nullptr ? Profile::kNative : ParseProfile(text);
-  if (!parsed) {
-    return {ACLNN_ERR_PARAM_INVALID,
-            "GYROGRAD_PROFILE is '" + std::string(text) + "'; it must be native, atlas-a2, atlas-a3 or ascend-950"};
-  }
-  *profile = *parsed;
-  return {};
-}
 
 Outcome CheckMode(std::int64_t mode) {
   if (mode >= 0 && mode <= 3) return {};
@@ -58,7 +40,8 @@ Outcome CheckLeadingShape(const Argument& argument) {
 // Everything before the plan. `arguments` are the tensors that take part, the leading one first.
 Outcome CheckArguments(Arguments arguments, std::int64_t mode, Profile* profile) {
   Outcome outcome = CheckData(arguments);
-  if (outcome.ok()) outcome = CheckTypes(arguments);
+  if (outcome.ok()) outcome = CheckFormats(arguments);
+  if (outcome.ok()) outcome = CheckOneType(arguments);
   if (outcome.ok()) outcome = ReadProfile(profile);
   if (outcome.ok()) outcome = CheckMode(mode);
   if (outcome.ok()) outcome = CheckLeadingShape(arguments.front());
@@ -80,18 +63,6 @@ RotaryProblem ProblemOf(const aclTensor& leading, const aclTensor& cos, std::int
   problem.mode = mode;
   problem.dtype = DTypeOf(leading);
   return problem;
-}
-
-// Plan, profile, addresses: in the order of precedence, shapes before addresses.
-template <class Plan, class Args>
-Outcome MakePlan(Operator op, const Args& args, Status (*validate)(const Args&), Profile profile,
-                 const RotaryProblem& problem, Plan* plan) {
-  const Status created = Plan::Create(args, plan);
-  if (!created.ok() && created.code() != StatusCode::kInvalidAlias) return ToOutcome(op, created);
-  // A profile's rules are about shapes, and shapes come before memory.
-  const Outcome outcome = CheckProfile(profile, problem);
-  if (!outcome.ok()) return outcome;
-  return ToOutcome(op, created.ok() ? validate(args) : created);
 }
 
 struct GradTensors {
@@ -139,7 +110,7 @@ Executor GradExecutor(const GradTensors& t, const RotaryBackwardPlan& plan) {
   });
   for (const aclTensor* input : {t.dy, t.cos, t.sin, t.x}) executor.AddInput(input);
   executor.AddOutput(t.dx);
-  for (const aclTensor* table : {t.dcos, t.dsin}) t.wants_tables() ? executor.AddOutput(table) : executor.AddUnused();
+  for (const aclTensor* table : {t.dcos, t.dsin}) executor.AddOutput(table, t.wants_tables());
   return executor;
 }
 
@@ -155,12 +126,11 @@ Outcome PlanGrad(const GradTensors& t, std::int64_t mode, std::uint64_t* workspa
   problem.backward = true;
   problem.table_gradients = t.wants_tables();
   RotaryBackwardPlan plan;
-  outcome = MakePlan(Operator::kRotaryPositionEmbeddingGrad, GradArgs(t, mode), ValidateRotaryBackward, profile,
-                     problem, &plan);
+  outcome = MakePlan(
+      Operator::kRotaryPositionEmbeddingGrad, GradArgs(t, mode), ValidateRotaryBackward, ACLNN_ERR_INNER_TILING_ERROR,
+      [&] { return CheckProfile(profile, problem); }, &plan);
   if (!outcome.ok()) return outcome;
-  *handle = Register(GradExecutor(t, plan));
-  *workspace_size = plan.workspace_size();
-  return {};
+  return HandOver(GradExecutor(t, plan), workspace_size, handle);
 }
 
 Executor ForwardExecutor(const aclTensor* x, const aclTensor* cos, const aclTensor* sin, const aclTensor* out,
@@ -187,12 +157,11 @@ Outcome PlanForward(const aclTensor* x, const aclTensor* cos, const aclTensor* s
   RotaryArgs args{.x = ConstViewOf(*x), .cos = ConstViewOf(*cos), .sin = ConstViewOf(*sin), .y = ViewOf(*out)};
   args.options.mode = static_cast<RotaryMode>(mode);
   RotaryPlan plan;
-  outcome =
-      MakePlan(Operator::kRotaryPositionEmbedding, args, ValidateRotary, profile, ProblemOf(*x, *cos, mode), &plan);
+  outcome = MakePlan(
+      Operator::kRotaryPositionEmbedding, args, ValidateRotary, ACLNN_ERR_INNER_TILING_ERROR,
+      [&] { return CheckProfile(profile, ProblemOf(*x, *cos, mode)); }, &plan);
   if (!outcome.ok()) return outcome;
-  *handle = Register(ForwardExecutor(x, cos, sin, out, plan));
-  *workspace_size = plan.workspace_size();
-  return {};
+  return HandOver(ForwardExecutor(x, cos, sin, out, plan), workspace_size, handle);
 }
 
 }  // namespace

@@ -76,27 +76,26 @@ std::optional<Range> ElementsOf(const aclTensor& tensor) {
   return range;
 }
 
-Outcome ShapeError(std::string message) { return {ACLNN_ERR_INNER_TILING_ERROR, std::move(message)}; }
-
-Outcome CheckOneStorage(const Argument& argument) {
+// Why the storage does not hold the view; nothing where it does.
+std::string StorageError(const Argument& argument) {
   const aclTensor& tensor = *argument.tensor;
   const std::string name = argument.name;
   const std::optional<std::int64_t> count = ElementCount(tensor.view_shape);
   if (!count) {
-    return ShapeError(name + " has shape " + ToString(tensor.view_shape) +
-                      "; extents must not be negative and their product must fit 64 bits");
+    return name + " has shape " + ToString(tensor.view_shape) +
+           "; extents must not be negative and their product must fit 64 bits";
   }
   const std::optional<std::int64_t> stored = ElementCount(tensor.storage_shape);
   if (!stored || !FitsBytes(*stored, tensor)) {
-    return ShapeError(name + " has storage shape " + ToString(tensor.storage_shape) +
-                      "; extents must not be negative and their bytes must fit 64 bits");
+    return name + " has storage shape " + ToString(tensor.storage_shape) +
+           "; extents must not be negative and their bytes must fit 64 bits";
   }
   if (*count == 0) return {};
   const std::optional<Range> range = ElementsOf(tensor);
   if (!range || range->first < 0 || range->last >= *stored) {
-    return ShapeError(name + " is a view of shape " + ToString(tensor.view_shape) + ", strides " +
-                      ToString(tensor.view_strides) + " and offset " + std::to_string(tensor.offset) +
-                      "; it must lie in its storage of " + std::to_string(*stored) + " elements");
+    return name + " is a view of shape " + ToString(tensor.view_shape) + ", strides " + ToString(tensor.view_strides) +
+           " and offset " + std::to_string(tensor.offset) + "; it must lie in its storage of " +
+           std::to_string(*stored) + " elements";
   }
   return {};
 }
@@ -149,7 +148,7 @@ Outcome CheckData(Arguments arguments) {
   return {};
 }
 
-Outcome CheckTypes(Arguments arguments) {
+Outcome CheckFormats(Arguments arguments) {
   for (const Argument& argument : arguments) {
     if (!IsPlain(argument.tensor->format)) {
       return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has format " +
@@ -157,6 +156,10 @@ Outcome CheckTypes(Arguments arguments) {
                                            "; it must be ND, NCHW, NHWC, NCL, NCDHW, NDHWC, NC or UNDEFINED"};
     }
   }
+  return {};
+}
+
+Outcome CheckOneType(Arguments arguments) {
   const Argument& first = arguments.front();
   if (!ToDType(first.tensor->data_type)) {
     return {ACLNN_ERR_PARAM_INVALID, std::string(first.name) + " has data type " +
@@ -173,9 +176,19 @@ Outcome CheckTypes(Arguments arguments) {
   return {};
 }
 
-Outcome CheckStorage(Arguments arguments) {
+Outcome CheckFloat(Arguments arguments) {
   for (const Argument& argument : arguments) {
-    if (Outcome outcome = CheckOneStorage(argument); !outcome.ok()) return outcome;
+    if (argument.tensor->data_type != ACL_FLOAT) {
+      return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has data type " +
+                                           std::to_string(argument.tensor->data_type) + "; it must be ACL_FLOAT (0)"};
+    }
+  }
+  return {};
+}
+
+Outcome CheckStorage(Arguments arguments, int code) {
+  for (const Argument& argument : arguments) {
+    if (std::string error = StorageError(argument); !error.empty()) return {code, std::move(error)};
   }
   return {};
 }
@@ -193,13 +206,18 @@ void* AddressIn(void* storage, std::int64_t offset_in_bytes) {
   return storage == nullptr ? nullptr : static_cast<char*>(storage) + offset_in_bytes;
 }
 
-TensorView ViewOf(const aclTensor& tensor) {
-  return {AddressIn(tensor.storage, OffsetInBytes(tensor)), DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
+TensorView ViewOf(const aclTensor& tensor) { return ViewOf(tensor, AddressIn(tensor.storage, OffsetInBytes(tensor))); }
+
+TensorView ViewOf(const aclTensor& tensor, void* address) {
+  return {address, DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
 }
 
 ConstTensorView ConstViewOf(const aclTensor& tensor) {
-  const TensorView view = ViewOf(tensor);
-  return {view.data, view.dtype, view.shape, view.strides};
+  return ConstViewOf(tensor, AddressIn(tensor.storage, OffsetInBytes(tensor)));
+}
+
+ConstTensorView ConstViewOf(const aclTensor& tensor, const void* address) {
+  return {address, DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
 }
 
 }  // namespace gyrograd::cann

@@ -35,14 +35,18 @@ using Arguments = std::span<const Argument>;
 // Rules, each the first failure in argument order. Null: handles. Data: a tensor with elements has storage.
 Outcome CheckNotNull(Arguments arguments);
 Outcome CheckData(Arguments arguments);
-// Formats that mean "as the shape says", and one type for all: ACL_FLOAT, ACL_FLOAT16 or ACL_BF16.
-Outcome CheckTypes(Arguments arguments);
-// No negative extent; the view's elements lie in its storage.
-Outcome CheckStorage(Arguments arguments);
+// Formats that mean "as the shape says".
+Outcome CheckFormats(Arguments arguments);
+// One type for all: ACL_FLOAT, ACL_FLOAT16 or ACL_BF16.
+Outcome CheckOneType(Arguments arguments);
+// ACL_FLOAT for all.
+Outcome CheckFloat(Arguments arguments);
+// No negative extent; the view's elements lie in its storage. `code` is the operator's for a shape that breaks a rule.
+Outcome CheckStorage(Arguments arguments, int code = ACLNN_ERR_INNER_TILING_ERROR);
 
 bool IsEmpty(const aclTensor& tensor);
 
-// Of a tensor that passed CheckTypes.
+// Of a tensor that passed CheckOneType or CheckFloat.
 DType DTypeOf(const aclTensor& tensor);
 
 // Bytes from the storage's begin to element (0, ..., 0), for a tensor that passed all the checks.
@@ -51,9 +55,12 @@ std::int64_t OffsetInBytes(const aclTensor& tensor);
 // Where element (0, ..., 0) lies when the storage begins at `storage`; null for a null storage.
 void* AddressIn(void* storage, std::int64_t offset_in_bytes);
 
-// A view of a tensor that passed all the checks; it refers to the tensor's arrays.
+// A view of a tensor that passed all the checks; it refers to the tensor's arrays. Its data is the tensor's own, or
+// element (0, ..., 0) at `address`.
 TensorView ViewOf(const aclTensor& tensor);
+TensorView ViewOf(const aclTensor& tensor, void* address);
 ConstTensorView ConstViewOf(const aclTensor& tensor);
+ConstTensorView ConstViewOf(const aclTensor& tensor, const void* address);
 
 }  // namespace gyrograd::cann
 

@@ -20,6 +20,15 @@ struct BFloat16 {
 
 inline bool IsDType(DType dtype) { return dtype <= DType::kBF16; }
 
+inline float ToFloat(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+
+inline float ToFloat(Float16 value) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(value.bits & 0x7fffu) << 13;
+  if (magnitude >= 0x7c00u << 13) return std::bit_cast<float>(sign | 0x7f800000u | magnitude);  // infinity, NaN
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f));
+}
+
 // f32 rounded towards the value whose last bit is odd: rounding that once more, to fewer bits, gives what rounding the
 // f64 directly would.
 inline float RoundToOdd(double value) {

@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "cpu/rotary.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h:
+#include "cpu/dispatch-inl.h"
 #include "cpu/rotary_kernels-inl.h"
 #include "ops/rotary/kernels.h"
 
@@ -30,7 +31,6 @@ class BlockRunner {
   using Places = std::array<std::int64_t, kRotaryOperands>;
   using Walk = AxisWalk<kRotaryOperands>;
   static constexpr std::int64_t kMaxPieces = 64;
-  static constexpr std::int64_t kAheadBytes = 4096;
 
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
@@ -517,17 +517,8 @@ void AddChunks(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
   }
 }
 
-const RotaryKernels* Kernels() {
-#if HWY_TARGET == HWY_AVX3
-  constexpr const char* kName = "avx512";
-#elif HWY_TARGET == HWY_AVX2
-  constexpr const char* kName = "avx2";
-#elif HWY_TARGET == HWY_NEON
-  constexpr const char* kName = "neon";
-#else
-  constexpr const char* kName = "portable";
-#endif
-  static constexpr RotaryKernels kKernels = {kName, RunBlocks, AddChunks};
+const RotaryKernels* RotaryKernelTable() {
+  static constexpr RotaryKernels kKernels = {TargetName(), RunBlocks, AddChunks};
   return &kKernels;
 }
 
@@ -538,34 +529,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace gyrograd::internal {
-namespace {
-
-using GetKernels = const RotaryKernels* (*)();
-
-// The targets this file was compiled for; null for the others.
-GetKernels Compiled(CpuTarget target) {
-  switch (target) {
-    case CpuTarget::kAvx512: return HWY_CHOOSE_AVX3(Kernels);
-    case CpuTarget::kAvx2: return HWY_CHOOSE_AVX2(Kernels);
-    case CpuTarget::kNeon: return HWY_CHOOSE_NEON(Kernels);
-#if HWY_TARGETS & HWY_EMU128
-    case CpuTarget::kPortable: return HWY_CHOOSE_FALLBACK(Kernels);
-#endif
-    default: return nullptr;
-  }
-}
-
-}  // namespace
 
 const RotaryKernels* FindRotaryKernels(CpuTarget target) {
-  if (target != CpuTarget::kBest) {
-    const GetKernels get = Compiled(target);
-    return get != nullptr && ProcessorRuns(target) ? get() : nullptr;
-  }
-  for (const CpuTarget candidate : {CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon, CpuTarget::kPortable}) {
-    if (const RotaryKernels* kernels = FindRotaryKernels(candidate)) return kernels;
-  }
-  return nullptr;
+  return FindKernels<RotaryKernels>(target, [](CpuTarget compiled) -> const RotaryKernels* (*)() {
+    return GYROGRAD_COMPILED(compiled, RotaryKernelTable);
+  });
 }
 
 }  // namespace gyrograd::internal

@@ -30,37 +30,52 @@ HWY_INLINE Pairs<C> SinTerms(const Pairs<C>& dy, const Pairs<C>& x) {
   return {Neg<C>(Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0)};
 }
 
-// The running sums of one step.
+// The running sums of one step; without running sums there is nothing to do.
 template <class C, Sums kSums>
 struct StepSums {
+  static StepSums Load(const C*) { return {}; }
+  void AddTerms(const Pairs<C>&, const Pairs<C>&) {}
+  void Store(C*) const {}
+};
+
+template <class C>
+struct StepSums<C, Sums::kPerChannel> {
   Member<C> dcos0, dcos1, dsin0, dsin1;
 
-  HWY_INLINE void Load(const C* values) {
-    dcos0 = LoadValues(values, 0);
-    dsin0 = LoadValues(values, 2);
-    if constexpr (kSums == Sums::kPerPair) return;
-    dcos1 = LoadValues(values, 1);
-    dsin1 = LoadValues(values, 3);
+  static HWY_INLINE StepSums Load(const C* values) {
+    return {LoadValues(values, 0), LoadValues(values, 1), LoadValues(values, 2), LoadValues(values, 3)};
   }
 
   HWY_INLINE void AddTerms(const Pairs<C>& dy, const Pairs<C>& x) {
-    if constexpr (kSums == Sums::kPerChannel) {
-      dcos0 = Add<C>(dcos0, Mul<C>(dy.m0, x.m0));
-      dcos1 = Add<C>(dcos1, Mul<C>(dy.m1, x.m1));
-      dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
-      dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
-    } else {
-      dcos0 = Add<C>(Add<C>(dcos0, Mul<C>(dy.m0, x.m0)), Mul<C>(dy.m1, x.m1));
-      dsin0 = Add<C>(Sub<C>(dsin0, Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0));
-    }
+    dcos0 = Add<C>(dcos0, Mul<C>(dy.m0, x.m0));
+    dcos1 = Add<C>(dcos1, Mul<C>(dy.m1, x.m1));
+    dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
+    dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
   }
 
   HWY_INLINE void Store(C* values) const {
     StoreValues(dcos0, values, 0);
-    StoreValues(dsin0, values, 2);
-    if constexpr (kSums == Sums::kPerPair) return;
     StoreValues(dcos1, values, 1);
+    StoreValues(dsin0, values, 2);
     StoreValues(dsin1, values, 3);
+  }
+};
+
+// One sum for both members, in the first one's place.
+template <class C>
+struct StepSums<C, Sums::kPerPair> {
+  Member<C> dcos, dsin;
+
+  static HWY_INLINE StepSums Load(const C* values) { return {LoadValues(values, 0), LoadValues(values, 2)}; }
+
+  HWY_INLINE void AddTerms(const Pairs<C>& dy, const Pairs<C>& x) {
+    dcos = Add<C>(Add<C>(dcos, Mul<C>(dy.m0, x.m0)), Mul<C>(dy.m1, x.m1));
+    dsin = Add<C>(Sub<C>(dsin, Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0));
+  }
+
+  HWY_INLINE void Store(C* values) const {
+    StoreValues(dcos, values, 0);
+    StoreValues(dsin, values, 2);
   }
 };
 
@@ -141,9 +156,8 @@ void WriteSums(const FinishedSums<Arithmetic<T>>& sums, int which, bool per_pair
   using C = Arithmetic<T>;
   ForSteps<C>(pairs, [&](std::int64_t p, std::int64_t count, auto full) {
     const std::int64_t at = p / kStepPairs<C> * kStepValues<C> + which * kStepPairs<C>;
-    Pairs<C> v;
-    v.m0 = LoadSums<C, TableT>(sums, at);
-    v.m1 = per_pair ? v.m0 : LoadSums<C, TableT>(sums, at + kStepPairs<C>);
+    const Member<C> first = LoadSums<C, TableT>(sums, at);
+    Pairs<C> v{first, per_pair ? first : LoadSums<C, TableT>(sums, at + kStepPairs<C>)};
     if constexpr (std::is_same_v<TableT, BFloat16>) v = {Canonical<C>(v.m0), Canonical<C>(v.m1)};
     StorePairs<TableT, kLayout, kOrder, full()>(v, row, begin + p, count, false);
   });

@@ -16,6 +16,7 @@ namespace gyrograd::internal {
 namespace HWY_NAMESPACE {
 
 inline constexpr std::int64_t kLineBytes = 64;
+inline constexpr std::int64_t kAheadBytes = 4096;  // far enough for memory to answer
 
 // `rows` rows under each of `table_rows` table rows, both at equal distances. Rows under one table row are in the order
 // of their terms. Pointers are those of the first table row and of its first row; steps in elements.
@@ -56,7 +57,12 @@ HWY_INLINE void Fetch(const PairRow<const T>& row, std::int64_t ahead, std::int6
 }
 
 // Where the coefficients of a table row come from.
-struct Unrotated {};  // there is nothing to rotate
+struct Unrotated {  // there is nothing to rotate
+  template <class T, Layout, Order, bool>
+  static Unrotated Load(const RowGroup<T>&, std::int64_t, std::int64_t) {
+    return {};
+  }
+};
 
 struct Prepared {
   template <class T, Layout, Order, bool kFull>
@@ -92,14 +98,11 @@ template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums, bool k
 HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
   using C = Arithmetic<T>;
   constexpr bool kRotates = !std::is_same_v<Source, Unrotated>;
-  constexpr bool kRuns = kSums == Sums::kPerChannel || kSums == Sums::kPerPair;
   constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
   constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
   const std::int64_t at = group.begin + p;
-  Rotation<C> rotation;
-  StepSums<C, kSums> sums;
-  if constexpr (kRotates) rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
-  if constexpr (kRuns) sums.Load(group.runs + StepOf<C>(p));
+  const auto rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
+  StepSums<C, kSums> sums = StepSums<C, kSums>::Load(group.runs + StepOf<C>(p));
   PairRow<const T> in = group.in;
   PairRow<const T> x = group.x;
   PairRow<T> out = group.out;
@@ -109,7 +112,7 @@ HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t
     const Pairs<C> dy = LoadPairs<T, kRead, kOrder, kFull>(in, at, count);
     if constexpr (kSums != Sums::kNone) {
       const Pairs<C> xs = LoadPairs<T, kWrite, kOrder, kFull>(x, at, count);
-      if constexpr (kRuns) sums.AddTerms(dy, xs);
+      sums.AddTerms(dy, xs);
       if constexpr (kSums == Sums::kSingle) {
         if (group.dcos.row != nullptr) {
           StorePairs<T, kTable, kOrder, kFull>(CosTerms<C>(dy, xs), group.dcos, at, count, group.stream_sums);
@@ -124,7 +127,7 @@ HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t
     x.row += group.row_steps[kX];
     out.row += group.row_steps[kOut];
   }
-  if constexpr (kRuns) sums.Store(group.runs + StepOf<C>(p));
+  sums.Store(group.runs + StepOf<C>(p));
 }
 
 template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums>

@@ -9,6 +9,8 @@
 #include "aclnn/acl_meta.h"
 #include "aclnn/aclnn_base.h"
 #include "aclnn/opdev/op_errno.h"
+#include "aclnnop/aclnn_norm_rope_concat.h"
+#include "aclnnop/aclnn_norm_rope_concat_grad.h"
 #include "aclnnop/aclnn_rotary_position_embedding.h"
 #include "aclnnop/aclnn_rotary_position_embedding_grad.h"
 #include "aclnnop/aclnn_util.h"
@@ -16,6 +18,7 @@
 // The short ways to the same headers.
 #include "acl_meta.h"
 #include "aclnn_base.h"
+#include "aclnn_norm_rope_concat_grad.h"
 #include "aclnn_rotary_position_embedding_grad.h"
 #include "opdev/op_errno.h"
 

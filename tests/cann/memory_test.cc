@@ -1,10 +1,12 @@
 // The system refuses memory: at every allocation of every call, an error like any other, and nothing leaks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <new>
 
+#include "tests/cann/norm_rope_concat_support.h"
 #include "tests/cann/support.h"
 
 namespace {
@@ -87,6 +89,17 @@ TEST_P(CannOutOfMemory, InTheForwardsFirstPhase) {
   EXPECT_TRUE(problem.Check());
 }
 
+TEST_P(CannOutOfMemory, InTheFusedFirstPhases) {
+  FusedGradProblem grad;
+  EXPECT_GT(FailEach([&] { return grad.Plan(); }), 3);
+  ASSERT_TRUE(Gives(grad.Run(), 0));
+  EXPECT_TRUE(grad.Check());
+  FusedForwardProblem forward;
+  EXPECT_GT(FailEach([&] { return forward.Plan(); }), 3);
+  ASSERT_TRUE(Gives(forward.Run(), 0));
+  EXPECT_TRUE(forward.Check());
+}
+
 TEST_P(CannOutOfMemory, InCreatingATensor) {
   const Shape shape = {2, 3, 4};
   aclTensor* tensor = nullptr;
@@ -108,6 +121,23 @@ TEST_P(CannOutOfMemory, NotInTheSecondPhase) {
   allocations_left = std::numeric_limits<long>::max();
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(problem.Check());
+}
+
+TEST_P(CannOutOfMemory, NotInTheFusedSecondPhases) {
+  FusedGradProblem grad;
+  FusedForwardProblem forward;
+  ASSERT_EQ(grad.Plan(), 0);
+  ASSERT_EQ(forward.Plan(), 0);
+  std::vector<std::byte> workspace(std::max(grad.workspace_size, forward.workspace_size));
+  fails_for_good = GetParam() == Failing::kEveryLaterAllocation;
+  allocations_left = 0;
+  const aclnnStatus first = aclnnNormRopeConcatBackward(workspace.data(), workspace.size(), grad.executor, nullptr);
+  const aclnnStatus second = aclnnNormRopeConcat(workspace.data(), workspace.size(), forward.executor, nullptr);
+  allocations_left = std::numeric_limits<long>::max();
+  EXPECT_EQ(first, 0);
+  EXPECT_EQ(second, 0);
+  EXPECT_TRUE(grad.Check());
+  EXPECT_TRUE(forward.Check());
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, CannOutOfMemory,

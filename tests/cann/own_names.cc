@@ -1,4 +1,6 @@
 // A program may have status names of its own beside the headers: this file must compile.
+#include "aclnnop/aclnn_norm_rope_concat.h"
+#include "aclnnop/aclnn_norm_rope_concat_grad.h"
 #include "aclnnop/aclnn_rotary_position_embedding.h"
 #include "aclnnop/aclnn_rotary_position_embedding_grad.h"
 

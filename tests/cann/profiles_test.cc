@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
 #include <optional>
+#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gyrograd::cann {
@@ -232,6 +236,106 @@ TEST(CannProfileNames, ParseWhatIsPrinted) {
   for (const Profile profile : {Profile::kNative, kA2, kA3, k950}) EXPECT_EQ(ParseProfile(Name(profile)), profile);
   EXPECT_EQ(ParseProfile("atlas"), std::nullopt);
   EXPECT_EQ(ParseProfile(""), std::nullopt);
+}
+
+// ---- the fused operator
+
+struct FusedCase {
+  const char* what;
+  Profile profile;
+  NormRopeConcatProblem problem;
+  const char* refused = nullptr;
+};
+
+void PrintTo(const FusedCase& c, std::ostream* out) { *out << c.what; }
+
+NormRopeConcatProblem Fused(const std::function<void(NormRopeConcatProblem&)>& change = {}) {
+  NormRopeConcatProblem problem{.batch = 2,
+                                .heads = 3,
+                                .head_dim = 8,
+                                .seq_query = 5,
+                                .seq_key = 4,
+                                .seq_encoder_query = 1,
+                                .seq_encoder_key = 6,
+                                .seq_rope = 6,
+                                .norm_type = 2,
+                                .norm_added_type = 2,
+                                .rope_type = 2};
+  if (change) change(problem);
+  return problem;
+}
+
+using P = NormRopeConcatProblem;
+constexpr Profile kNative = Profile::kNative;
+const FusedCase kFusedCases[] = {
+    {"a2", kA2, Fused()},
+    {"950", k950, Fused()},
+    {"a2_d_1024", kA2, Fused([](P& p) { p.head_dim = 1024; })},
+    {"a2_d_1026", kA2, Fused([](P& p) { p.head_dim = 1026; }), "D is 1026; it must be 1 to 1024"},
+    {"950_d_1026", k950, Fused([](P& p) { p.head_dim = 1026; }), "D is 1026"},
+    {"native_d_1026", kNative, Fused([](P& p) { p.head_dim = 1026; })},
+    {"a2_d_0", kA2, Fused([](P& p) { p.head_dim = 0; }), "D is 0"},
+    {"native_d_0", kNative, Fused([](P& p) { p.head_dim = 0; })},
+    {"a3_d_7", kA3, Fused([](P& p) { p.head_dim = 7, p.rope_type = 0; }), "D is 7; it must be even"},
+    {"native_d_7", kNative, Fused([](P& p) { p.head_dim = 7, p.rope_type = 0; })},
+    {"native_d_7_rotated", kNative, Fused([](P& p) { p.head_dim = 7; }), "D is 7; it must be even"},
+    {"a2_rms", kA2, Fused([](P& p) { p.norm_type = 3; }), "normType is 3; it must be 0 to 2"},
+    {"a2_rms_added", kA2, Fused([](P& p) { p.norm_added_type = 4; }), "normAddedType is 4; it must be 0 to 2"},
+    {"a2_rms_forward", kA2, Fused([](P& p) { p.norm_type = 3, p.backward = false; })},
+    {"native_rms", kNative, Fused([](P& p) { p.norm_type = 4; })},
+    {"native_norm_5", kNative, Fused([](P& p) { p.norm_type = 5; }), "normType is 5; it must be 0 to 4"},
+    {"950_rope_3", k950, Fused([](P& p) { p.rope_type = 3; }), "ropeType is 3; it must be 0 to 2"},
+    {"950_order_2", k950, Fused([](P& p) { p.concat_order = 2; }), "concatOrder is 2; it must be 0 to 1"},
+    {"a2_longest_tables", kA2, Fused([](P& p) { p.seq_key = 0; })},
+    {"a2_tables_too_long", kA2, Fused([](P& p) { p.seq_rope = 7; }), "seqRope is 7; it must be 1 to 6"},
+    {"native_tables_too_long", kNative, Fused([](P& p) { p.seq_rope = 7; }), "seqRope is 7; it must be 1 to 6"},
+    {"a2_tables_of_none", kA2, Fused([](P& p) { p.seq_rope = 0; }), "seqRope is 0; it must be 1 to 6"},
+    {"native_tables_of_none", kNative, Fused([](P& p) { p.seq_rope = 0; }), "seqRope is 0; it must be 1 to 6"},
+    {"a2_tables_of_none_for_none", kA2, Fused([](P& p) { p.seq_rope = p.seq_key = p.seq_encoder_key = 0; })},
+    {"a2_tables_unused", kA2, Fused([](P& p) { p.seq_rope = 99, p.rope_type = 0; })},
+    {"a2_tables_negative", kA2, Fused([](P& p) { p.seq_rope = -1; }), "seqRope is -1"},
+    {"a2_overflow", kA2, Fused([](P& p) { p.seq_query = p.seq_key = std::numeric_limits<std::int64_t>::max(); })},
+    {"a2_negative", kA2, Fused([](P& p) { p.seq_key = -4; }), "an extent is -4"},
+    {"a2_grouped_heads", kA2, Fused([](P& p) { p.key_heads = 1; }), "key's N is 1; it must be query's, 3"},
+    {"native_grouped_heads", kNative, Fused([](P& p) { p.key_heads = 1; })},
+    {"a2_same_heads", kA2, Fused([](P& p) { p.key_heads = 3; })},
+    {"a2_f64", kA2, Fused([](P& p) { p.dtype = DType::kF64; }), "f64"},
+    {"native_f64", kNative, Fused([](P& p) { p.dtype = DType::kF64; })},
+    {"950_bf16", k950, Fused([](P& p) { p.dtype = DType::kBF16; })},
+    {"950_f32_tables", k950, Fused([](P& p) { p.dtype = DType::kF16, p.tables_dtype = DType::kF32; }),
+     "the tables have type f32; it must be the activations', f16"},
+    {"native_f32_tables", kNative, Fused([](P& p) { p.dtype = DType::kF16, p.tables_dtype = DType::kF32; })},
+    {"native_f16_tables", kNative, Fused([](P& p) { p.tables_dtype = DType::kF16; }), "the tables have type f16"},
+    {"a2_f32_weights", kA2, Fused([](P& p) { p.dtype = DType::kBF16, p.weights_dtype = DType::kF32; }),
+     "the weights have type f32"},
+    {"native_f32_weights", kNative, Fused([](P& p) { p.dtype = DType::kBF16, p.weights_dtype = DType::kF32; })},
+    {"native_f64_weights", kNative, Fused([](P& p) { p.dtype = DType::kBF16, p.weights_dtype = DType::kF64; }),
+     "the weights have type f64; it must be the activations', bf16, or f32"},
+};
+
+class CannFusedProfiles : public ::testing::TestWithParam<FusedCase> {};
+
+TEST_P(CannFusedProfiles, AcceptsOrNamesTheRule) {
+  const FusedCase& c = GetParam();
+  const ProfileVerdict verdict = ExplainNormRopeConcat(c.problem, c.profile);
+  EXPECT_EQ(verdict.product, Name(c.profile));
+  EXPECT_EQ(verdict.accepted, c.refused == nullptr) << verdict.rule;
+  EXPECT_EQ(verdict.rule.empty(), verdict.accepted);
+  if (c.refused != nullptr) {
+    EXPECT_NE(verdict.rule.find(c.refused), std::string::npos) << verdict.rule;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, CannFusedProfiles, ::testing::ValuesIn(kFusedCases),
+                         [](const ::testing::TestParamInfo<FusedCase>& test) { return std::string(test.param.what); });
+
+TEST(CannFusedProfileExplain, NamesEveryProduct) {
+  const std::vector<ProfileVerdict> verdicts = ExplainNormRopeConcat(Fused([](P& p) { p.head_dim = 1026; }));
+  ASSERT_EQ(verdicts.size(), 7u);
+  EXPECT_TRUE(verdicts[0].accepted);
+  for (std::size_t i = 1; i < 7; ++i) EXPECT_FALSE(verdicts[i].accepted) << verdicts[i].product;
+  EXPECT_EQ(verdicts[3].product, "ascend-950");
+  EXPECT_NE(verdicts[4].rule.find("not offered"), std::string::npos);
 }
 
 }  // namespace

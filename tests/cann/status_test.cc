@@ -11,12 +11,6 @@
 namespace gyrograd::testing {
 namespace {
 
-// Replaces an array's handle by one of another shape or type over ample memory.
-void Redescribe(Array& array, const Shape& shape, aclDataType type = ACL_FLOAT, aclFormat format = ACL_FORMAT_ND) {
-  static std::vector<std::uint64_t> ample(1 << 16);
-  array.Describe(MakeHandle(shape, type, ample.data(), format));
-}
-
 struct Broken {
   const char* what;
   std::function<void(GradProblem&)> how;

@@ -8,27 +8,6 @@
 #include "reference/rotary.h"
 
 namespace gyrograd::testing {
-namespace {
-
-::testing::AssertionResult Matches(const char* name, const reference::Comparison& comparison) {
-  if (comparison.ok) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << name << ": " << comparison.message;
-}
-
-template <class Problem>
-::testing::AssertionResult PlanAndRunProblem(Problem& problem) {
-  if (::testing::AssertionResult planned = Gives(problem.Plan(), 0); !planned) return planned << " (first phase)";
-  return Gives(problem.Run(), 0) << " (second phase)";
-}
-
-template <class SecondPhase>
-aclnnStatus RunWithWorkspace(SecondPhase second_phase, std::uint64_t size, aclOpExecutor* executor) {
-  std::vector<std::uint64_t> workspace(size / 8 + 3);
-  return second_phase(workspace.data() + 1, size, executor, nullptr);
-}
-
-}  // namespace
-
 aclDataType AclType(DType dtype) {
   switch (dtype) {
     case DType::kF64: return ACL_DOUBLE;
@@ -49,6 +28,11 @@ Shape ContiguousStrides(const Shape& shape) {
 TensorHandle MakeHandle(const Shape& shape, aclDataType type, void* data, aclFormat format) {
   return TensorHandle(
       aclCreateTensor(shape.data(), shape.size(), type, nullptr, 0, format, shape.data(), shape.size(), data));
+}
+
+void Redescribe(Array& array, const Shape& shape, aclDataType type, aclFormat format) {
+  static std::vector<std::uint64_t> ample(1 << 16);
+  array.Describe(MakeHandle(shape, type, ample.data(), format));
 }
 
 Array::Array(DType dtype, const Shape& shape, Random& random)

@@ -56,6 +56,9 @@ class Array {
   TensorHandle handle_;
 };
 
+// Replaces an array's handle by one of another shape or type over ample memory, which all such share.
+void Redescribe(Array& array, const Shape& shape, aclDataType type = ACL_FLOAT, aclFormat format = ACL_FORMAT_ND);
+
 // The messages that the thread's calls have left.
 std::string RecentMessages();
 
@@ -63,13 +66,33 @@ std::string RecentMessages();
 // afterwards.
 ::testing::AssertionResult Gives(aclnnStatus code, aclnnStatus want, const std::vector<std::string>& words = {});
 
+// Success where a comparison (reference/) found none that differ.
+template <class Comparison>
+::testing::AssertionResult Matches(const std::string& name, const Comparison& comparison) {
+  if (comparison.ok) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << name << ": " << comparison.message;
+}
+
+// Both phases of a problem: its Plan() and Run().
+template <class Problem>
+::testing::AssertionResult PlanAndRunProblem(Problem& problem) {
+  if (::testing::AssertionResult planned = Gives(problem.Plan(), 0); !planned) return planned << " (first phase)";
+  return Gives(problem.Run(), 0) << " (second phase)";
+}
+
+// A second phase, with a workspace of its own, 8 bytes off an aligned address.
+template <class SecondPhase>
+aclnnStatus RunWithWorkspace(SecondPhase second_phase, std::uint64_t size, aclOpExecutor* executor) {
+  std::vector<std::uint64_t> workspace(size / 8 + 3);
+  return second_phase(workspace.data() + 1, size, executor, nullptr);
+}
+
 // The backward, with the tables' gradients; members are replaced by tests that break a rule.
 struct GradProblem {
   explicit GradProblem(DType dtype = DType::kF32, Shape dy_shape = {2, 3, 4, 8}, Shape cos_shape = {1, 3, 1, 8},
                        std::uint64_t seed = 1);
 
   aclnnStatus Plan();
-  // With a workspace of its own, 8 bytes off an aligned address.
   aclnnStatus Run();
   ::testing::AssertionResult PlanAndRun();
 

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/cann/norm_rope_concat_support.h"
 #include "tests/cann/support.h"
 
 namespace gyrograd::testing {
@@ -30,6 +31,20 @@ TEST(CannThreads, EachPlansAndRunsItsOwn) {
       EXPECT_TRUE(problem.Check());
       problem.mode = 1000 + thread;
       EXPECT_TRUE(Gives(problem.Plan(), 561002, {"mode is " + std::to_string(1000 + thread)}));
+    }
+  });
+}
+
+TEST(CannThreads, EachPlansAndRunsItsOwnFused) {
+  InThreads([](int thread) {
+    for (int i = 0; i < 10; ++i) {
+      FusedGradProblem problem(DType::kF16, {.query = 2 + thread, .rope = 3},
+                               {.norm_type = i % 3, .concat_order = i % 2},
+                               static_cast<std::uint64_t>(thread * 100 + i));
+      ASSERT_TRUE(problem.PlanAndRun());
+      EXPECT_TRUE(problem.Check());
+      problem.attributes.rope_type = 1000 + thread;
+      EXPECT_TRUE(Gives(problem.Plan(), 561103, {"ropeType is " + std::to_string(1000 + thread)}));
     }
   });
 }

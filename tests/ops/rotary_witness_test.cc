@@ -1,5 +1,5 @@
-// The two witnesses against automatic differentiation of a forward written in the words of its definition: chunks,
-// concatenation, even and odd channels. Nothing here calls the library.
+// The two witnesses of the rotary operator against automatic differentiation of a forward written in the words of its
+// definition. Nothing here calls the library.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,143 +9,10 @@
 #include "reference/elements.h"
 #include "reference/rotary.h"
 #include "tests/support/problem.h"
+#include "tests/support/tape.h"
 
 namespace gyrograd::testing {
 namespace {
-
-// ---- A tape: reverse-mode differentiation of sums and products --------------------------------------------------
-
-class Tape {
- public:
-  struct Node {
-    double value = 0;
-    double grad = 0;
-    std::size_t parents[2] = {0, 0};
-    double partials[2] = {0, 0};
-  };
-
-  std::size_t Leaf(double value) { return Push({value, 0, {0, 0}, {0, 0}}); }
-  std::size_t Product(std::size_t a, std::size_t b) {
-    return Push({nodes_[a].value * nodes_[b].value, 0, {a, b}, {nodes_[b].value, nodes_[a].value}});
-  }
-  std::size_t Sum(std::size_t a, std::size_t b) { return Push({nodes_[a].value + nodes_[b].value, 0, {a, b}, {1, 1}}); }
-  std::size_t Negative(std::size_t a) { return Push({-nodes_[a].value, 0, {a, a}, {-1, 0}}); }
-
-  double Value(std::size_t node) const { return nodes_[node].value; }
-  double Grad(std::size_t node) const { return nodes_[node].grad; }
-  void AddGrad(std::size_t node, double grad) { nodes_[node].grad += grad; }
-  void Backward() {
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      for (int k = 0; k < 2; ++k) nodes_[nodes_[i].parents[k]].grad += nodes_[i].partials[k] * nodes_[i].grad;
-    }
-  }
-
- private:
-  std::size_t Push(const Node& node) {
-    nodes_.push_back(node);
-    return nodes_.size() - 1;
-  }
-
-  std::vector<Node> nodes_ = std::vector<Node>(1);  // node 0 takes what leaves pass on
-};
-
-// ---- Rows of variables ------------------------------------------------------------------------------------------
-
-using Row = std::vector<std::size_t>;
-
-std::vector<Row> Chunk(const Row& row, std::size_t count) {
-  const std::size_t length = row.size() / count;
-  std::vector<Row> chunks;
-  for (std::size_t i = 0; i < count; ++i) {
-    chunks.emplace_back(row.begin() + static_cast<std::ptrdiff_t>(i * length),
-                        row.begin() + static_cast<std::ptrdiff_t>((i + 1) * length));
-  }
-  return chunks;
-}
-
-Row Every2(const Row& row, std::size_t first) {
-  Row result;
-  for (std::size_t i = first; i < row.size(); i += 2) result.push_back(row[i]);
-  return result;
-}
-
-Row Cat(const std::vector<Row>& rows) {
-  Row result;
-  for (const Row& row : rows) result.insert(result.end(), row.begin(), row.end());
-  return result;
-}
-
-Row Interleave(const Row& even, const Row& odd) {
-  Row result;
-  for (std::size_t i = 0; i < even.size(); ++i) result.insert(result.end(), {even[i], odd[i]});
-  return result;
-}
-
-Row Multiply(Tape& tape, const Row& a, const Row& b) {
-  Row result;
-  for (std::size_t i = 0; i < a.size(); ++i) result.push_back(tape.Product(a[i], b[i]));
-  return result;
-}
-
-Row Add(Tape& tape, const Row& a, const Row& b) {
-  Row result;
-  for (std::size_t i = 0; i < a.size(); ++i) result.push_back(tape.Sum(a[i], b[i]));
-  return result;
-}
-
-Row Negate(Tape& tape, const Row& a) {
-  Row result;
-  for (const std::size_t i : a) result.push_back(tape.Negative(i));
-  return result;
-}
-
-// ---- The forward ------------------------------------------------------------------------------------------------
-
-// x * cos + rotated * sin, where `rotated` brings each channel its partner.
-Row RotateHalf(Tape& tape, const Row& x, const Row& cos, const Row& sin) {
-  const std::vector<Row> halves = Chunk(x, 2);
-  const Row rotated = Cat({Negate(tape, halves[1]), halves[0]});
-  return Add(tape, Multiply(tape, x, cos), Multiply(tape, rotated, sin));
-}
-
-Row RotateQuarter(Tape& tape, const Row& x, const Row& cos, const Row& sin) {
-  const std::vector<Row> quarters = Chunk(x, 4);
-  const Row rotated = Cat({Negate(tape, quarters[1]), quarters[0], Negate(tape, quarters[3]), quarters[2]});
-  return Add(tape, Multiply(tape, x, cos), Multiply(tape, rotated, sin));
-}
-
-Row RotateInterleave(Tape& tape, const Row& x, const Row& cos, const Row& sin) {
-  const Row rotated = Interleave(Negate(tape, Every2(x, 1)), Every2(x, 0));
-  return Add(tape, Multiply(tape, x, cos), Multiply(tape, rotated, sin));
-}
-
-Row RotateInterleaveHalf(Tape& tape, const Row& x, const Row& cos, const Row& sin) {
-  return RotateHalf(tape, Cat({Every2(x, 0), Every2(x, 1)}), cos, sin);
-}
-
-Row RotateRow(Tape& tape, RotaryMode mode, const Row& x, const Row& cos, const Row& sin) {
-  switch (mode) {
-    case RotaryMode::kHalf: return RotateHalf(tape, x, cos, sin);
-    case RotaryMode::kInterleave: return RotateInterleave(tape, x, cos, sin);
-    case RotaryMode::kQuarter: return RotateQuarter(tape, x, cos, sin);
-    case RotaryMode::kInterleaveHalf: return RotateInterleaveHalf(tape, x, cos, sin);
-  }
-  return {};
-}
-
-// A table of one value per pair, written out for every channel.
-Row RepeatPairs(RotaryMode mode, const Row& pairs) {
-  if (mode == RotaryMode::kInterleave) return Interleave(pairs, pairs);
-  if (mode != RotaryMode::kQuarter) return Cat({pairs, pairs});
-  const std::vector<Row> halves = Chunk(pairs, 2);
-  return Cat({halves[0], halves[0], halves[1], halves[1]});
-}
-
-Row Leaves(Tape& tape, const Tensor& tensor) {
-  Row leaves;
-  for (const double value : tensor.Values()) leaves.push_back(tape.Leaf(value));
-  return leaves;
-}
 
 // Row number `row` (of rows of `shape`) of a table that broadcasts to `shape`.
 Row TableRow(const Row& table, const Shape& table_shape, const Shape& shape, std::size_t row) {
@@ -164,22 +31,13 @@ Row TableRow(const Row& table, const Shape& table_shape, const Shape& shape, std
 // Builds y = rotary(x, cos, sin) on the tape for a whole tensor.
 Row Forward(Tape& tape, const Problem& problem, const Row& x, const Row& cos, const Row& sin) {
   const auto dim = static_cast<std::size_t>(problem.dy.back());
-  const auto first = static_cast<std::size_t>(problem.rotary_offset);
-  const auto width = static_cast<std::size_t>(problem.rotary_dim.value_or(problem.dy.back()));
   Row y;
   for (std::size_t row = 0; row * dim < x.size(); ++row) {
-    Row cos_row = TableRow(cos, problem.tables, problem.dy, row),
-        sin_row = TableRow(sin, problem.tables, problem.dy, row);
-    if (problem.per_pair) {
-      cos_row = RepeatPairs(problem.mode, cos_row);
-      sin_row = RepeatPairs(problem.mode, sin_row);
-    }
     const auto begin = x.begin() + static_cast<std::ptrdiff_t>(row * dim);
-    const auto turned = begin + static_cast<std::ptrdiff_t>(first), end = begin + static_cast<std::ptrdiff_t>(dim);
-    const auto passed = turned + static_cast<std::ptrdiff_t>(width);
-    const Row rotated = RotateRow(tape, problem.mode, Row(turned, passed), cos_row, sin_row);
-    const Row all = Cat({Row(begin, turned), rotated, Row(passed, end)});
-    y.insert(y.end(), all.begin(), all.end());
+    const Row rotated =
+        RotateRow(tape, problem.Options(), Row(begin, begin + static_cast<std::ptrdiff_t>(dim)),
+                  TableRow(cos, problem.tables, problem.dy, row), TableRow(sin, problem.tables, problem.dy, row));
+    y.insert(y.end(), rotated.begin(), rotated.end());
   }
   return y;
 }
@@ -203,22 +61,12 @@ void ExpectAgreement(const Problem& problem) {
   SCOPED_TRACE(::testing::PrintToString(problem));
   const BackwardTensors tensors(problem);
   Tape tape;
-  const Row x = Leaves(tape, tensors.x), cos = Leaves(tape, tensors.cos), sin = Leaves(tape, tensors.sin);
+  const Row x = Leaves(tape, tensors.x.Values()), cos = Leaves(tape, tensors.cos.Values());
+  const Row sin = Leaves(tape, tensors.sin.Values());
   const Row y = Forward(tape, problem, x, cos, sin);
   const std::vector<double> dy = tensors.dy.Values();
   for (std::size_t i = 0; i < y.size(); ++i) tape.AddGrad(y[i], dy[i]);
   tape.Backward();
-  const auto values = [&](const Row& row) {
-    std::vector<double> result;
-    for (const std::size_t node : row) result.push_back(tape.Value(node));
-    return result;
-  };
-  const auto grads = [&](const Row& row) {
-    std::vector<double> result;
-    for (const std::size_t node : row) result.push_back(tape.Grad(node));
-    return result;
-  };
-
   const Tensor forward(problem.types.activations, problem.dy);
   reference::Rotary({.x = tensors.x.in(),
                      .cos = tensors.cos.in(),
@@ -226,12 +74,12 @@ void ExpectAgreement(const Problem& problem) {
                      .y = forward.out(),
                      .options = problem.Options(),
                      .execution = {}});
-  ExpectNear(forward, values(y), 128, "y");
+  ExpectNear(forward, ValuesOf(tape, y), 128, "y");
   reference::RotaryBackwardInput(tensors.Args());
-  ExpectNear(tensors.dx, grads(x), 128, "dx");
+  ExpectNear(tensors.dx, GradsOf(tape, x), 128, "dx");
 
   const reference::TableGradients tables = reference::RotaryBackwardTables(tensors.Args());
-  const std::vector<double> dcos = grads(cos), dsin = grads(sin);
+  const std::vector<double> dcos = GradsOf(tape, cos), dsin = GradsOf(tape, sin);
   ASSERT_EQ(tables.dcos.high.size(), dcos.size());
   ASSERT_EQ(tables.dsin.high.size(), dsin.size());
   for (std::size_t i = 0; i < dcos.size(); ++i) {

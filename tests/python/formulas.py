@@ -1,4 +1,4 @@
-"""Rotary position embedding in plain NumPy, and comparisons that know the promises. Shares no code with the library."""
+"""The operators in plain NumPy, and comparisons that know the promises. Shares no code with the library."""
 
 import ml_dtypes
 import numpy as np
@@ -126,3 +126,89 @@ def problem(seed, shape, table_shape, dtype=np.float32, table_dtype=None):
         random(rng, table_shape, table_dtype),
         random(rng, shape, dtype),
     )
+
+
+# ---- norm, rotary and concatenation, in float64; arrays are [B, S, N, D] but for joint ones, [B, N, S, D]
+
+NORM_TYPES = ("none", "layer", "layer_affine", "rms", "rms_affine")
+ROPE_TYPES = ("none", "interleave", "half")
+EPS = 1e-5
+
+
+def f64(array):
+    return None if array is None else np.asarray(array).astype(np.float64)
+
+
+def has_mean(norm):
+    return norm.startswith("layer")
+
+
+def is_affine(norm):
+    return norm.endswith("affine")
+
+
+def statistics(x, norm, eps=EPS):
+    """Mean (0 where the norm has none) and rstd of the rows (1 without norm)."""
+    x = f64(x)
+    mean = x.mean(-1, keepdims=True) if has_mean(norm) else np.zeros((*x.shape[:-1], 1))
+    rstd = np.ones_like(mean) if norm == "none" else 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + eps)
+    return mean, rstd
+
+
+def norm_forward(x, norm, weight=None, bias=None, eps=EPS):
+    mean, rstd = statistics(x, norm, eps)
+    y = (f64(x) - mean) * rstd
+    if is_affine(norm):
+        y = y * f64(weight)
+    return y + f64(bias) if norm == "layer_affine" else y
+
+
+def norm_backward(g, x, norm, weight, mean, rstd):
+    """dx, dweight and dbias of one stream from the saved statistics; g is the gradient of the normed rows."""
+    if norm == "none":
+        return g, None, None
+    x_hat = (f64(x) - (f64(mean) if has_mean(norm) else 0)) * f64(rstd)
+    h = g * f64(weight) if is_affine(norm) else g
+    inner = h - x_hat * (h * x_hat).mean(-1, keepdims=True)
+    if has_mean(norm):
+        inner = inner - h.mean(-1, keepdims=True)
+    axes = tuple(range(g.ndim - 1))
+    dweight = (g * x_hat).sum(axes) if is_affine(norm) else None
+    return f64(rstd) * inner, dweight, g.sum(axes) if norm == "layer_affine" else None
+
+
+def turn(joint, cos, sin, rope, start=0, function=rotary, per_pair=False, rotary_dim=None, rotary_offset=0):
+    """`function` at positions `start` and on of a joint sequence, [B, N, S, D]; cos and sin are [L, R] or rank 4."""
+    if rope == "none":
+        return joint
+    width = joint.shape[-1] if rotary_dim is None else rotary_dim
+    cos, sin = (full_tables(f64(table), rope, per_pair, width) for table in (cos, sin))
+    turned = np.array(joint)
+    rows = slice(start, start + cos.shape[-2])
+    turned[:, :, rows] = partial(function, joint[:, :, rows], cos, sin, rope, width, rotary_offset)
+    return turned
+
+
+def concat(stream, encoder, order):
+    """Two streams, one of which may be None, as one joint sequence, [B, N, S, D]."""
+    streams = [s for s in ((stream, encoder) if order == "stream_first" else (encoder, stream)) if s is not None]
+    return np.concatenate(streams, axis=1).swapaxes(1, 2)
+
+
+def split(joint, rows, encoder_rows, order):
+    """The opposite of concat."""
+    joint = joint.swapaxes(1, 2)
+    if order == "stream_first":
+        return joint[:, :rows], joint[:, rows:]
+    return joint[:, encoder_rows:], joint[:, :encoder_rows]
+
+
+def assert_close(got, want, dtype):
+    """One rounding to `dtype` and the arithmetic's errors from `want`, relative to the largest value."""
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    got = f64(got)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    relative = 0.505 * float(ml_dtypes.finfo(dtype).eps) + (1e-13 if dtype == np.float64 else 5e-6)
+    largest = np.nanmax(np.abs(want), initial=0)
+    assert np.nanmax(np.abs(got - want), initial=0) <= relative * largest

@@ -11,7 +11,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("numpy_rotary.py", "by finite difference"), ("pytorch_rotary.py", "largest difference from autograd")],
+    [
+        ("numpy_attention.py", "gradients agree"),
+        ("numpy_rotary.py", "by finite difference"),
+        ("pytorch_rotary.py", "largest difference from autograd"),
+    ],
 )
 def test_example(name, text):
     done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True)

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from attention import Problem
 from formulas import problem
 
 import gyrograd as gg
@@ -20,9 +21,28 @@ def no_forced_switches():
     sys.setswitchinterval(interval)
 
 
-def test_other_threads_advance_during_a_call(no_forced_switches):
+def rotary_call():
     dy, cos, sin, _ = problem(1, (64, 128, 4, 64), (1, 128, 1, 64))
     out = np.empty_like(dy)
+    return lambda: gg.rotary_backward(dy, cos, sin, out=out)
+
+
+def joint_problem():
+    return Problem(seed=3, lengths=(300, 200, 100, 100), dim=64, norm="layer_affine", added="rms_affine", rope="half")
+
+
+def joint_backward_call():
+    joint = joint_problem()
+    arrays = joint.backward_arrays()
+    return lambda: gg.norm_rope_concat_backward(**arrays, **joint.options)
+
+
+CALLS = [rotary_call, lambda: joint_problem().forward, joint_backward_call]
+
+
+@pytest.mark.parametrize("make_call", CALLS, ids=["rotary", "joint forward", "joint backward"])
+def test_other_threads_advance_during_a_call(no_forced_switches, make_call):
+    call = make_call()
     steps = 0
     stop = threading.Event()
 
@@ -39,7 +59,7 @@ def test_other_threads_advance_during_a_call(no_forced_switches):
         advanced = False
         for _ in range(1000):
             before = steps
-            gg.rotary_backward(dy, cos, sin, out=out)
+            call()
             if steps > before:
                 advanced = True
                 break

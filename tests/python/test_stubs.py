@@ -1,6 +1,7 @@
 """The stubs and the documented signatures say what the extension module has, and the package has no other names."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -48,6 +49,16 @@ def test_documented_defaults_are_real(function):
     np.testing.assert_array_equal(function(first, tables, tables, **defaults), want)
     for name in defaults:
         assert name in function.__doc__
+
+
+@pytest.mark.parametrize("function", [gg.norm_rope, gg.norm_rope_concat], ids=lambda function: function.__name__)
+def test_documented_keywords(function):
+    """Every option is in the text of help(), and the backward has the same but for eps."""
+    backward = inspect.signature(getattr(gg, f"{function.__name__}_backward")).parameters
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY or name.endswith("_type"):
+            assert name in function.__doc__
+            assert name == "eps" or backward[name].default == parameter.default
 
 
 def test_names_of_the_package():

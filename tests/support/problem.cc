@@ -5,26 +5,9 @@
 #include <sstream>
 
 #include "reference/rotary.h"
+#include "tests/support/verdict.h"
 
 namespace gyrograd::testing {
-namespace {
-
-::testing::AssertionResult Verdict(const char* what, const reference::Comparison& comparison, const Problem& problem) {
-  if (comparison.ok) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << what << " has " << comparison.mismatches
-                                       << " mismatches: " << comparison.message << "; problem " << problem;
-}
-
-// The first failure of some results, each evaluated already.
-::testing::AssertionResult FirstFailure(std::initializer_list<::testing::AssertionResult> results) {
-  for (const auto& result : results) {
-    if (!result) return result;
-  }
-  return ::testing::AssertionSuccess();
-}
-
-}  // namespace
-
 std::ostream& operator<<(std::ostream& out, const Problem& problem) {
   out << "mode=" << Name(problem.mode) << ",types=" << Name(problem.types.activations) << "/"
       << Name(problem.types.tables) << ",dy=" << ToString(problem.dy) << ",tables=" << ToString(problem.tables);
@@ -92,11 +75,12 @@ RotaryBackwardPointers BackwardTensors::Pointers() const {
   reference::RotaryBackwardInput(args);
   const reference::TableGradients tables = reference::RotaryBackwardTables(args);
   const DType activations = problem.types.activations;
-  return FirstFailure({dy.Unchanged("dy"), cos.Unchanged("cos"), sin.Unchanged("sin"), x.Unchanged("x"),
-                       dx.GuardsIntact("dx"), dcos.GuardsIntact("dcos"), dsin.GuardsIntact("dsin"),
-                       Verdict("dx", reference::CompareBits(dx.in(), want.in()), problem),
-                       Verdict("dcos", reference::CompareSums(dcos.in(), tables.dcos, activations), problem),
-                       Verdict("dsin", reference::CompareSums(dsin.in(), tables.dsin, activations), problem)});
+  return InProblem(FirstFailure({dy.Unchanged("dy"), cos.Unchanged("cos"), sin.Unchanged("sin"), x.Unchanged("x"),
+                                 dx.GuardsIntact("dx"), dcos.GuardsIntact("dcos"), dsin.GuardsIntact("dsin"),
+                                 Verdict("dx", reference::CompareBits(dx.in(), want.in())),
+                                 Verdict("dcos", reference::CompareSums(dcos.in(), tables.dcos, activations)),
+                                 Verdict("dsin", reference::CompareSums(dsin.in(), tables.dsin, activations))}),
+                   problem);
 }
 
 std::vector<std::uint64_t> BackwardTensors::ResultBits() const {
@@ -132,8 +116,9 @@ RotaryArgs ForwardTensors::Args() const {
   RotaryArgs args = Args();
   args.y = want.out();
   reference::Rotary(args);
-  return FirstFailure({x.Unchanged("x"), cos.Unchanged("cos"), sin.Unchanged("sin"), y.GuardsIntact("y"),
-                       Verdict("y", reference::CompareBits(y.in(), want.in()), problem)});
+  return InProblem(FirstFailure({x.Unchanged("x"), cos.Unchanged("cos"), sin.Unchanged("sin"), y.GuardsIntact("y"),
+                                 Verdict("y", reference::CompareBits(y.in(), want.in()))}),
+                   problem);
 }
 
 ::testing::AssertionResult CheckBackward(const Problem& problem) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "reference/elements.h"
 
@@ -39,6 +40,13 @@ Shape Permuted(const Shape& shape, std::size_t reversed_axes) {
   return strides;
 }
 
+Shape Swapped(Shape shape) {
+  std::swap(shape[1], shape[2]);
+  Shape strides = RowMajor(shape, 1, 0);
+  std::swap(strides[1], strides[2]);
+  return strides;
+}
+
 Shape Negated(Shape strides, std::size_t first, std::size_t last) {
   for (std::size_t axis = first; axis < last; ++axis) strides[axis] = -strides[axis];
   return strides;
@@ -56,6 +64,7 @@ Shape PlainStrides(Layout layout, const Shape& shape) {
     case Layout::kContiguous:
     case Layout::kOffsetOne: return RowMajor(shape, 1, 0);
     case Layout::kPaddedRows: return RowMajor(shape, 1, 3);
+    case Layout::kSwapped: return rank == 4 ? Swapped(shape) : RowMajor(shape, 1, 0);
     case Layout::kTransposed: return Permuted(shape, rank - 1);
     case Layout::kLastSlowest: return Permuted(shape, rank);
     case Layout::kReversedRows: return Negated(RowMajor(shape, 1, 0), 0, rank - 1);
@@ -99,6 +108,7 @@ const char* Name(Layout layout) {
     case Layout::kContiguous: return "contiguous";
     case Layout::kPaddedRows: return "padded_rows";
     case Layout::kTransposed: return "transposed";
+    case Layout::kSwapped: return "swapped";
     case Layout::kLastSlowest: return "last_slowest";
     case Layout::kReversedRows: return "reversed_rows";
     case Layout::kReversedAll: return "reversed_all";
@@ -139,24 +149,35 @@ std::string ToString(const Shape& shape) {
 }
 
 template <class Body>
-void Tensor::ForEachDistinct(const Body& body) const {
+void Tensor::ForEachWithin(const Shape& extents, const Body& body) const {
   if (Count(shape_) == 0) return;
-  Shape distinct(shape_), index(shape_.size(), 0);
-  for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
-    if (strides_[axis] == 0) distinct[axis] = 1;
-  }
-  const std::int64_t row = distinct.back();
+  Shape outer(extents), index(shape_.size(), 0);
+  const std::int64_t row = outer.back();
   const std::int64_t step = row == 1 ? 0 : strides_.back() * static_cast<std::int64_t>(reference::ElementSize(dtype_));
-  distinct.back() = 1;
+  outer.back() = 1;
   for (;;) {
     std::int64_t number = 0;
     for (std::size_t axis = 0; axis < shape_.size(); ++axis) number = number * shape_[axis] + index[axis];
     auto* const first = static_cast<std::byte*>(ElementAt(index));
     for (std::int64_t i = 0; i < row; ++i) body(number + i, first + i * step);
     std::size_t axis = shape_.size();
-    while (axis > 0 && ++index[axis - 1] == distinct[axis - 1]) index[--axis] = 0;
+    while (axis > 0 && ++index[axis - 1] == outer[axis - 1]) index[--axis] = 0;
     if (axis == 0) return;
   }
+}
+
+template <class Body>
+void Tensor::ForEach(const Body& body) const {
+  ForEachWithin(shape_, body);
+}
+
+template <class Body>
+void Tensor::ForEachDistinct(const Body& body) const {
+  Shape distinct(shape_);
+  for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
+    if (strides_[axis] == 0) distinct[axis] = 1;
+  }
+  ForEachWithin(distinct, body);
 }
 
 Tensor::Tensor(DType dtype, const Shape& shape, Layout layout, Placement placement)
@@ -251,7 +272,7 @@ void Tensor::FillBits(const std::function<std::uint32_t(std::int64_t)>& bits) {
 
 std::vector<std::uint64_t> Tensor::Bits() const {
   std::vector<std::uint64_t> bits(static_cast<std::size_t>(Count(shape_)));
-  ForEachDistinct([&](std::int64_t number, std::byte* address) {
+  ForEach([&](std::int64_t number, const std::byte* address) {
     bits[static_cast<std::size_t>(number)] = CanonicalBits(address, dtype_);
   });
   return bits;
@@ -259,7 +280,7 @@ std::vector<std::uint64_t> Tensor::Bits() const {
 
 std::vector<double> Tensor::Values() const {
   std::vector<double> values(static_cast<std::size_t>(Count(shape_)));
-  ForEachDistinct([&](std::int64_t number, std::byte* address) {
+  ForEach([&](std::int64_t number, const std::byte* address) {
     values[static_cast<std::size_t>(number)] = reference::Load(address, dtype_);
   });
   return values;

@@ -24,6 +24,7 @@ enum class Layout {
   kContiguous,
   kPaddedRows,   // gaps after each row and each outer slice
   kTransposed,   // the outer axes in reverse order
+  kSwapped,      // rank 4: axes 1 and 2 in reverse order, as [B, N, S, D] of a [B, S, N, D]
   kLastSlowest,  // every axis in reverse order: the last one has the greatest stride
   kReversedRows,
   kReversedAll,  // negative strides, the last axis too
@@ -37,14 +38,15 @@ enum class Layout {
   kExpandedAll,    // one element for all
 };
 
-inline constexpr Layout kOutputLayouts[] = {
-    Layout::kContiguous,  Layout::kPaddedRows,  Layout::kTransposed,  Layout::kLastSlowest, Layout::kReversedRows,
-    Layout::kReversedAll, Layout::kLastStride2, Layout::kLastStride3, Layout::kLastStride4, Layout::kOffsetOne};
+inline constexpr Layout kOutputLayouts[] = {Layout::kContiguous,  Layout::kPaddedRows,  Layout::kTransposed,
+                                            Layout::kSwapped,     Layout::kLastSlowest, Layout::kReversedRows,
+                                            Layout::kReversedAll, Layout::kLastStride2, Layout::kLastStride3,
+                                            Layout::kLastStride4, Layout::kOffsetOne};
 
 inline constexpr Layout kInputLayouts[] = {
-    Layout::kContiguous,    Layout::kPaddedRows,    Layout::kTransposed,   Layout::kLastSlowest, Layout::kReversedRows,
-    Layout::kReversedAll,   Layout::kLastStride2,   Layout::kLastStride3,  Layout::kLastStride4, Layout::kOffsetOne,
-    Layout::kExpandedFirst, Layout::kExpandedOuter, Layout::kExpandedLast, Layout::kExpandedAll};
+    Layout::kContiguous,   Layout::kPaddedRows,    Layout::kTransposed,    Layout::kSwapped,      Layout::kLastSlowest,
+    Layout::kReversedRows, Layout::kReversedAll,   Layout::kLastStride2,   Layout::kLastStride3,  Layout::kLastStride4,
+    Layout::kOffsetOne,    Layout::kExpandedFirst, Layout::kExpandedOuter, Layout::kExpandedLast, Layout::kExpandedAll};
 
 const char* Name(Layout layout);
 Shape StridesOf(Layout layout, const Shape& shape);
@@ -103,9 +105,15 @@ class Tensor {
   void Allocate(std::int64_t misalignment, Placement placement);
   void MarkOwnBytes();
   void* ElementAt(const Shape& index) const;
-  // Calls body(number, address) for each element, once for those that share memory along an axis of stride 0.
+  // Calls body(number, address) for each element, numbered row-major.
+  template <class Body>
+  void ForEach(const Body& body) const;
+  // Once for those that share memory along an axis of stride 0.
   template <class Body>
   void ForEachDistinct(const Body& body) const;
+  // For those of index below `extents`.
+  template <class Body>
+  void ForEachWithin(const Shape& extents, const Body& body) const;
 
   DType dtype_;
   Shape shape_;

@@ -1,72 +1,18 @@
 // The public calls: validate -> plan -> kernels.
-#include <cstring>
 #include <new>
 
 #include "core/guard.h"
 #include "core/parallel.h"
-#include "core/strides.h"
+#include "core/zeros.h"
 #include "gyrograd/rotary.h"
 #include "ops/rotary/kernels.h"
 #include "ops/rotary/plan.h"
+#include "ops/rotary/run.h"
 #include "ops/rotary/validate.h"
 
 namespace gyrograd {
 namespace internal {
 namespace {
-
-constexpr std::size_t kCacheLine = 64;
-
-// Sums over nothing: zeros in every element of a view.
-void WriteZeros(const ConstTensorView& view, void* data) {
-  const std::size_t size = SizeOf(view.dtype);
-  std::vector<Axis<1>> axes;
-  std::int64_t count = 1;
-  for (std::size_t a = 0; a < view.shape.size(); ++a) {
-    axes.push_back({view.shape[a], {view.strides[a]}});
-    count *= view.shape[a];
-  }
-  if (count == 0) return;
-  MergeAxes(axes);
-  AxisWalk<1> walk(axes, 0);
-  for (std::int64_t i = 0; i < count; ++i, walk.Take(1)) {
-    std::memset(static_cast<char*>(data) + walk.offsets()[0] * static_cast<std::int64_t>(size), 0, size);
-  }
-}
-
-// Whole cache lines, or the processor would read what it is to pass by.
-bool LinesAligned(const RotaryPlanData& plan, const RotaryAddresses& data, int operand) {
-  const auto size = static_cast<std::int64_t>(SizeOf(plan.call.views[operand].dtype));
-  const auto aligned = [size](std::int64_t elements) { return elements * size % std::int64_t{kCacheLine} == 0; };
-  const PairMap& map = plan.maps[operand];
-  const bool split = map.IsSplit() && aligned(map.member_stride) && aligned(plan.pairs);
-  const bool interleaved = map.IsInterleaved() && aligned(2 * plan.pairs);
-  bool all = (split || interleaved) && aligned(map.offset);
-  for (const RotaryAxis& axis : plan.kept) all = all && aligned(axis.strides[operand]);
-  for (const RotaryAxis& axis : plan.summed) all = all && aligned(axis.strides[operand]);
-  return all && reinterpret_cast<std::uintptr_t>(data[operand]) % kCacheLine == 0;
-}
-
-// Whether stores to an output may pass the cache by: it is absent, or not read as well and made of whole lines.
-bool MayStream(const RotaryPlanData& plan, const RotaryAddresses& data, int operand, int input) {
-  return data[operand] == nullptr || (data[operand] != data[input] && LinesAligned(plan, data, operand));
-}
-
-RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace) {
-  RotaryRun run;
-  run.plan = &plan;
-  run.data = data;
-  const auto address = reinterpret_cast<std::uintptr_t>(workspace);
-  char* const aligned = static_cast<char*>(workspace) + (alignof(double) - address % alignof(double)) % alignof(double);
-  run.partials = reinterpret_cast<double*>(aligned);
-  run.row_buffers = aligned + plan.partials_bytes;
-  run.stream = plan.large_output && data[kOut] != data[kX] && MayStream(plan, data, kOut, kIn);
-  run.stream_sums = plan.large_output && MayStream(plan, data, kDcos, kCos) && MayStream(plan, data, kDsin, kSin);
-  run.in_place_shuffle =
-      data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
-  run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;
-  run.panel_rows = run.in_place_shuffle ? plan.prepared_panel_rows : plan.panel_rows;
-  return run;
-}
 
 void Execute(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace) {
   if (plan.empty) {
@@ -127,8 +73,6 @@ Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>*
 }
 
 }  // namespace
-
-std::int64_t RotaryRun::blocks() const { return plan->chunks * plan->tiles * (plan->segments / segments_per_block); }
 
 }  // namespace internal
 

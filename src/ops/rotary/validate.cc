@@ -1,15 +1,12 @@
 // The rules of the rotary operator, in their order of precedence.
 #include "ops/rotary/validate.h"
 
-#include <charconv>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "core/dtype.h"
-#include "core/overlap.h"
 #include "core/strides.h"
-#include "ops/rotary/kernels.h"
+#include "ops/argument.h"
 
 namespace gyrograd::internal {
 namespace {
@@ -21,37 +18,36 @@ const char* NameOf(const RotaryCall& call, int operand) {
   return (call.forward ? kForwardNames : kBackwardNames)[operand];
 }
 
-// Builds "rotary_backward: " + text.
-Status Refuse(const RotaryCall& call, StatusCode code, const std::string& text) {
-  return Status(code, std::string(call.name()) + ": " + text);
+Argument ArgumentOf(const RotaryCall& call, int operand) { return {call.name(), NameOf(call, operand)}; }
+
+// The first refusal of rule(argument, operand) over all given operands.
+template <class Rule>
+Status ForEachGiven(const RotaryCall& call, const Rule& rule) {
+  for (int i = 0; i < kRotaryOperands; ++i) {
+    if (!call.given[i]) continue;
+    if (Status status = rule(ArgumentOf(call, i), i); !status.ok()) return status;
+  }
+  return Status();
 }
 
 // ---- types
 
 Status ValidateTypes(const RotaryCall& call) {
-  for (int i = 0; i < kRotaryOperands; ++i) {
-    if (call.given[i] && !IsDType(call.views[i].dtype)) {
-      return Refuse(call, StatusCode::kInvalidType,
-                    std::string(NameOf(call, i)) + " has the unknown type " +
-                        std::to_string(static_cast<int>(call.views[i].dtype)) + "; it must be f64, f32, f16 or bf16");
-    }
-  }
+  const Status known = ForEachGiven(
+      call, [&](const Argument& argument, int i) { return ValidateKnownType(argument, call.views[i].dtype); });
+  if (!known.ok()) return known;
   const auto must_equal = [&call](int operand, int model) {
-    if (!call.given[operand] || call.views[operand].dtype == call.views[model].dtype) return Status();
-    return Refuse(call, StatusCode::kInvalidType,
-                  std::string(NameOf(call, operand)) + " has type " + Name(call.views[operand].dtype) +
-                      "; it must be " + NameOf(call, model) + "'s, " + Name(call.views[model].dtype));
+    if (!call.given[operand]) return Status();
+    return ValidateSameType(ArgumentOf(call, operand), call.views[operand].dtype, ArgumentOf(call, model),
+                            call.views[model].dtype);
   };
   for (const int operand : {kX, kOut}) {
     if (Status status = must_equal(operand, kIn); !status.ok()) return status;
   }
-  const DType type = call.views[kIn].dtype;
-  const DType table = call.views[kCos].dtype;
-  const bool narrow = type == DType::kF16 || type == DType::kBF16;
-  if (table != type && !(narrow && table == DType::kF32)) {
-    return Refuse(call, StatusCode::kInvalidType,
-                  std::string("cos has type ") + Name(table) + "; it must be " + NameOf(call, kIn) + "'s, " +
-                      Name(type) + (narrow ? ", or f32" : ""));
+  if (Status status = ValidateCompanionType(ArgumentOf(call, kCos), call.views[kCos].dtype, ArgumentOf(call, kIn),
+                                            call.views[kIn].dtype);
+      !status.ok()) {
+    return status;
   }
   for (const int operand : {kSin, kDcos, kDsin}) {
     if (Status status = must_equal(operand, kCos); !status.ok()) return status;
@@ -61,97 +57,30 @@ Status ValidateTypes(const RotaryCall& call) {
 
 // ---- attributes
 
-std::int64_t PairMultiple(RotaryMode mode) { return mode == RotaryMode::kQuarter ? 4 : 2; }
-
-Status ValidateRotaryDim(const RotaryCall& call) {
-  if (call.views[kIn].shape.empty()) return Status();  // refused with the shapes
-  const std::int64_t width = call.views[kIn].shape.back();
-  const std::int64_t offset = call.options.rotary_offset;
-  const std::int64_t dim = call.rotary_dim();
-  const bool smallest = dim >= 2 || (dim == 0 && width == 0) || !call.options.rotary_dim;
-  if (!smallest) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "rotary_dim is " + std::to_string(dim) + "; it must be at least 2");
-  }
-  if (offset < 0) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "rotary_offset is " + std::to_string(offset) + "; it must be at least 0");
-  }
-  if (call.options.rotary_dim && dim % PairMultiple(call.options.mode) != 0) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "rotary_dim is " + std::to_string(dim) + "; in mode " + Name(call.options.mode) +
-                      " it must be divisible by " + std::to_string(PairMultiple(call.options.mode)));
-  }
-  if (width >= 0 && (dim > width || offset > width - dim)) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "rotary_offset is " + std::to_string(offset) + " and rotary_dim is " + std::to_string(dim) +
-                      "; their sum must be at most " + NameOf(call, kIn) + "'s last extent, " + std::to_string(width));
-  }
-  return Status();
-}
-
 Status ValidateAttributes(const RotaryCall& call) {
-  const int mode = static_cast<int>(call.options.mode);
-  if (mode < 0 || mode > 3) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "mode is " + std::to_string(mode) +
-                      "; it must be 0 (half), 1 (interleave), 2 (quarter) or 3 (interleave-half)");
+  const Argument options{call.name(), ""};
+  if (Status status = ValidateMode(options, call.options.mode); !status.ok()) return status;
+  const Extents in = call.views[kIn].shape;
+  if (!in.empty()) {  // or it is refused with the shapes
+    const Status status = ValidateRotaryDim(options, call.options, ArgumentOf(call, kIn), in.back());
+    if (!status.ok()) return status;
   }
-  if (Status status = ValidateRotaryDim(call); !status.ok()) return status;
-  if (call.execution.num_threads < 0) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  "num_threads is " + std::to_string(call.execution.num_threads) + "; it must be at least 0");
-  }
-  if (FindRotaryKernels(call.execution.cpu_target) == nullptr) {
-    return Refuse(call, StatusCode::kInvalidAttribute,
-                  std::string("cpu_target is ") + Name(call.execution.cpu_target) +
-                      "; this build on this processor does not have it");
-  }
-  return Status();
+  return ValidateExecution(call.name(), call.execution);
 }
 
 // ---- missing arguments
 
 Status ValidateMissing(const RotaryCall& call) {
-  if (call.wants_sums() && !call.given[kX]) {
-    return Refuse(call, StatusCode::kMissingArgument,
-                  std::string("x is missing; ") + (call.given[kDcos] ? "dcos" : "dsin") + " needs it");
-  }
-  return Status();
+  if (!call.wants_sums() || call.given[kX]) return Status();
+  return ArgumentOf(call, kX).Refuse(
+      StatusCode::kMissingArgument, std::string(" is missing; ") + (call.given[kDcos] ? "dcos" : "dsin") + " needs it");
 }
 
 // ---- shapes
 
-std::string Has(const RotaryCall& call, int operand) {
-  return std::string(NameOf(call, operand)) + " has shape " + ToString(call.views[operand].shape);
-}
-
-Status ValidateSize(const RotaryCall& call, int operand) {
-  const ConstTensorView& view = call.views[operand];
-  if (view.strides.size() != view.shape.size()) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  std::string(NameOf(call, operand)) + " has " + std::to_string(view.strides.size()) +
-                      " strides; it must have one for each of its " + std::to_string(view.shape.size()) + " extents");
-  }
-  for (const std::int64_t extent : view.shape) {
-    if (extent < 0) return Refuse(call, StatusCode::kInvalidShape, Has(call, operand) + "; no extent may be negative");
-  }
-  if (!BytesOf(view)) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, operand) + " and strides " + ToString(view.strides) + "; its size must fit in 64 bits");
-  }
-  return Status();
-}
-
-bool SameShape(const ConstTensorView& a, const ConstTensorView& b) {
-  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin(), a.shape.end(), b.shape.begin());
-}
-
-Status ValidateSameShape(const RotaryCall& call, int operand, int model) {
-  if (!call.given[operand] || SameShape(call.views[operand], call.views[model])) return Status();
-  return Refuse(
-      call, StatusCode::kInvalidShape,
-      Has(call, operand) + "; it must be " + NameOf(call, model) + "'s, " + ToString(call.views[model].shape));
+Status ValidateShapeOf(const RotaryCall& call, int operand, int model) {
+  if (!call.given[operand]) return Status();
+  return ValidateSameShape(ArgumentOf(call, operand), call.views[operand], ArgumentOf(call, model), call.views[model]);
 }
 
 // The first placement, or the last one; empty where there is none.
@@ -184,89 +113,48 @@ std::string HintOfRank(Extents in, Extents table) {
          SuchAs(TablePlacements(in, table), [&](const auto& own) { return ToString(PlacedShape(table, own)); });
 }
 
-// What a table of another width may have been meant for.
-std::string HintOfWidth(const RotaryCall& call) {
-  const std::int64_t width = call.views[kCos].shape.back();
-  const std::int64_t row = call.views[kIn].shape.back();
-  const bool per_pair = call.options.per_pair_tables;
-  if (width == 0) return "";
-  std::string hint;
-  if (!per_pair && width == call.rotary_dim() / 2) hint = "per_pair_tables for one value a pair";
-  if (per_pair && width == call.rotary_dim()) hint = "no per_pair_tables for one value a channel";
-  const bool narrow = width < (per_pair ? row / 2 : row);
-  const std::int64_t dim = narrow && per_pair ? 2 * width : width;
-  if (!call.options.rotary_dim && narrow && dim % PairMultiple(call.options.mode) == 0) {
-    hint += (hint.empty() ? "" : ", or ") + ("rotary_dim = " + std::to_string(dim)) + " for partial rotary";
-  }
-  return hint.empty() ? hint : std::string(kHint) + hint;
-}
-
 Status ValidateTableShape(const RotaryCall& call) {
+  const Argument cos = ArgumentOf(call, kCos);
+  const Argument row = ArgumentOf(call, kIn);
+  const ConstTensorView& view = call.views[kCos];
   const Extents in = call.views[kIn].shape;
-  const Extents table = call.views[kCos].shape;
-  if (table.size() != in.size()) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kCos) + "; its rank must be " + NameOf(call, kIn) + "'s, " + std::to_string(in.size()) +
-                      HintOfRank(in, table));
+  if (view.shape.size() != in.size()) {
+    return cos.RefuseShape(
+        view, "its rank must be " + row.text() + "'s, " + std::to_string(in.size()) + HintOfRank(in, view.shape));
   }
-  const std::int64_t width = call.options.per_pair_tables ? call.rotary_dim() / 2 : call.rotary_dim();
-  if (table.back() != width) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kCos) + "; its last extent must equal " +
-                      (call.options.per_pair_tables ? "half the rotary dimension (per_pair_tables), "
-                       : call.options.rotary_dim    ? "rotary_dim, "
-                       : call.forward               ? "x's, "
-                                                    : "dy's, ") +
-                      std::to_string(width) + HintOfWidth(call));
-  }
+  if (Status status = ValidateTableWidth(cos, view, call.options, row, in.back()); !status.ok()) return status;
   for (std::size_t axis = 0; axis + 1 < in.size(); ++axis) {
-    if (table[axis] == 1 || table[axis] == in[axis]) continue;
-    return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kCos) + "; its extent of axis " + std::to_string(axis) + " must be 1 or " +
-                      NameOf(call, kIn) + "'s, " + std::to_string(in[axis]));
+    if (view.shape[axis] == 1 || view.shape[axis] == in[axis]) continue;
+    return cos.RefuseShape(view, "its extent of axis " + std::to_string(axis) + " must be 1 or " + row.text() + "'s, " +
+                                     std::to_string(in[axis]));
   }
   return Status();
 }
 
 Status ValidateShapes(const RotaryCall& call) {
-  const Extents in = call.views[kIn].shape;
-  if (in.empty()) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  std::string(NameOf(call, kIn)) + " has shape []; its rank must be at least 1");
-  }
-  for (int i = 0; i < kRotaryOperands; ++i) {
-    if (!call.given[i]) continue;
-    if (Status status = ValidateSize(call, i); !status.ok()) return status;
-  }
-  if (in.back() % PairMultiple(call.options.mode) != 0 && !call.options.rotary_dim) {
-    return Refuse(call, StatusCode::kInvalidShape,
-                  Has(call, kIn) + "; in mode " + Name(call.options.mode) + " its last extent must be divisible by " +
-                      std::to_string(PairMultiple(call.options.mode)));
-  }
+  const ConstTensorView& in = call.views[kIn];
+  const Argument row = ArgumentOf(call, kIn);
+  if (in.shape.empty()) return row.RefuseShape(in, "its rank must be at least 1");
+  const Status sizes =
+      ForEachGiven(call, [&](const Argument& argument, int i) { return ValidateSize(argument, call.views[i]); });
+  if (!sizes.ok()) return sizes;
+  if (Status status = ValidateRowWidth(row, in, call.options); !status.ok()) return status;
   for (const int operand : {kX, kOut}) {
-    if (Status status = ValidateSameShape(call, operand, kIn); !status.ok()) return status;
+    if (Status status = ValidateShapeOf(call, operand, kIn); !status.ok()) return status;
   }
   if (Status status = ValidateTableShape(call); !status.ok()) return status;
   for (const int operand : {kSin, kDcos, kDsin}) {
-    if (Status status = ValidateSameShape(call, operand, kCos); !status.ok()) return status;
+    if (Status status = ValidateShapeOf(call, operand, kCos); !status.ok()) return status;
   }
   return Status();
 }
 
 // ---- memory
 
-Status ValidateOwnElements(const RotaryCall& call) {
-  for (int i = kOut; i < kRotaryOperands; ++i) {
-    if (!call.given[i]) continue;
-    const Sharing sharing = SharesWithItself(call.views[i]);
-    if (sharing == Sharing::kNone) continue;
-    return Refuse(call, StatusCode::kInvalidAlias,
-                  Has(call, i) + " and strides " + ToString(call.views[i].strides) + "; " +
-                      (sharing == Sharing::kShared ? "its elements share memory, which no output's may"
-                                                   : "whether its elements share memory, which no output's may, could "
-                                                     "not be decided within the work limit"));
-  }
-  return Status();
+Status ValidateOutputs(const RotaryCall& call) {
+  return ForEachGiven(call, [&](const Argument& argument, int i) {
+    return IsOutput(i) ? ValidateOwnElements(argument, call.views[i]) : Status();
+  });
 }
 
 // May an output lie exactly on this other operand?
@@ -279,44 +167,10 @@ bool MayAlias(int output, int other) {
   }
 }
 
-std::string Hexadecimal(std::uintptr_t address) {
-  char digits[2 * sizeof(address)];
-  const char* const end = std::to_chars(digits, digits + sizeof(digits), address, 16).ptr;
-  return "0x" + std::string(static_cast<const char*>(digits), end);
-}
-
-Status ValidateAlignment(const RotaryCall& call, const RotaryAddresses& data) {
-  for (int i = 0; i < kRotaryOperands; ++i) {
-    if (!call.given[i]) continue;
-    const auto address = reinterpret_cast<std::uintptr_t>(data[i]);
-    const std::size_t size = SizeOf(call.views[i].dtype);
-    if (address % size == 0 || IsEmpty(call.views[i].shape)) continue;
-    return Refuse(call, StatusCode::kInvalidAlias,
-                  std::string(NameOf(call, i)) + " has data at address " + Hexadecimal(address) +
-                      "; it must be a multiple of its element's size, " + std::to_string(size));
-  }
-  return Status();
-}
-
 ConstTensorView At(const RotaryCall& call, const RotaryAddresses& data, int operand) {
   ConstTensorView view = call.views[operand];
   view.data = data[operand];
   return view;
-}
-
-Status ValidateSharing(const RotaryCall& call, const RotaryAddresses& data, int output, int other) {
-  const ConstTensorView a = At(call, data, output);
-  const ConstTensorView b = At(call, data, other);
-  const Sharing sharing = SharesBytes(a, b);
-  if (sharing == Sharing::kNone || (MayAlias(output, other) && SameElements(a, b))) return Status();
-  const std::string pair = std::string(NameOf(call, output)) + " shares memory with " + NameOf(call, other);
-  if (sharing == Sharing::kUndecided) {
-    return Refuse(call, StatusCode::kInvalidAlias,
-                  "whether " + pair + ", which is not allowed, could not be decided within the work limit");
-  }
-  return Refuse(call, StatusCode::kInvalidAlias,
-                pair + (MayAlias(output, other) ? "; it may do so only with the same address, type and strides"
-                                                : "; it may not"));
 }
 
 }  // namespace
@@ -360,29 +214,28 @@ RotaryAddresses AddressesOf(const RotaryCall& call) {
 }
 
 Status ValidateViews(const RotaryCall& call) {
-  for (const auto rule : {ValidateTypes, ValidateAttributes, ValidateMissing, ValidateShapes, ValidateOwnElements}) {
+  for (const auto rule : {ValidateTypes, ValidateAttributes, ValidateMissing, ValidateShapes, ValidateOutputs}) {
     if (Status status = rule(call); !status.ok()) return status;
   }
   return Status();
 }
 
 Status ValidateNull(const RotaryCall& call, const RotaryAddresses& data) {
-  for (int i = 0; i < kRotaryOperands; ++i) {
-    if (!call.given[i] || data[i] != nullptr || IsEmpty(call.views[i].shape)) continue;
-    return Refuse(
-        call, StatusCode::kNullPointer,
-        std::string(NameOf(call, i)) + " has no data (a null pointer); only a tensor without elements may have none");
-  }
-  return Status();
+  return ForEachGiven(
+      call, [&](const Argument& argument, int i) { return ValidateNotNull(argument, call.views[i].shape, data[i]); });
 }
 
 Status ValidateMemory(const RotaryCall& call, const RotaryAddresses& data) {
-  if (Status status = ValidateAlignment(call, data); !status.ok()) return status;
+  const Status aligned = ForEachGiven(
+      call, [&](const Argument& argument, int i) { return ValidateAlignment(argument, call.views[i], data[i]); });
+  if (!aligned.ok()) return aligned;
   for (int output = kOut; output < kRotaryOperands; ++output) {
     if (!call.given[output]) continue;
     for (int other = 0; other < output; ++other) {
       if (!call.given[other]) continue;
-      if (Status status = ValidateSharing(call, data, output, other); !status.ok()) return status;
+      const Status status = ValidateSharing(ArgumentOf(call, output), At(call, data, output), ArgumentOf(call, other),
+                                            At(call, data, other), MayAlias(output, other));
+      if (!status.ok()) return status;
     }
   }
   return Status();

@@ -10,6 +10,7 @@
 
 #include "core/strides.h"
 #include "gyrograd/rotary.h"
+#include "ops/argument.h"
 
 namespace gyrograd::internal {
 
@@ -52,9 +53,6 @@ Status ValidateMemory(const RotaryCall& call, const RotaryAddresses& data);
 
 // All of it, in the order of StatusCode.
 Status Validate(const RotaryCall& call);
-
-// Stands before the hint that ends a message where a likely intent is visible.
-inline constexpr std::string_view kHint = "; hint: ";
 
 // The ways in which a table of lower rank may stand among a tensor's axes, its last one the last: for each of the
 // tensor's axes whether the table has it, at extent 1 or the tensor's. Of all ways the first and the last, once where

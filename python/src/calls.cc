@@ -1,0 +1,121 @@
+// Parsing of outputs= and out=, and the rewording of messages.
+#include "calls.h"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace gyrograd::python {
+namespace {
+
+std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+// The result of this name; TypeError or ValueError, in the words of `verb`, where there is none.
+Result& FindResult(const char* operation, const char* verb, nb::handle name, std::span<Result> results) {
+  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  for (Result& result : results) {
+    if (text != nullptr && std::string_view(text) == result.name) return result;
+  }
+  PyErr_Clear();
+  RaiseMessage(text != nullptr ? PyExc_ValueError : PyExc_TypeError, operation,
+               std::string(verb) + " names " + Repr(name) + "; it may name " + NamesOf(results));
+}
+
+std::vector<bool> NamedOutputs(const char* operation, nb::handle outputs, std::span<Result> results) {
+  std::vector<bool> named(results.size());
+  const auto name_one = [&](nb::handle name) {
+    named[static_cast<std::size_t>(&FindResult(operation, "outputs", name, results) - results.data())] = true;
+  };
+  if (PyUnicode_Check(outputs.ptr())) {
+    name_one(outputs);
+    return named;
+  }
+  const nb::object iterator = nb::steal(PyObject_GetIter(outputs.ptr()));
+  if (!iterator) {
+    PyErr_Clear();
+    RaiseMessage(PyExc_TypeError, operation,
+                 "outputs is " + Repr(outputs) + "; it must be a collection of " + NamesOf(results));
+  }
+  while (nb::object name = nb::steal(PyIter_Next(iterator.ptr()))) name_one(name);
+  if (PyErr_Occurred()) throw nb::python_error();
+  return named;
+}
+
+bool IsWordPart(char c) {
+  return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+// Whether text[at .. at + size) begins and ends where words do.
+bool IsWhole(std::string_view text, std::size_t at, std::size_t size) {
+  const std::size_t end = at + size;
+  const bool starts = at == 0 || !IsWordPart(text[at]) || !IsWordPart(text[at - 1]);
+  return starts && (end == text.size() || !IsWordPart(text[end - 1]) || !IsWordPart(text[end]));
+}
+
+}  // namespace
+
+void RaiseMessage(PyObject* type, const char* operation, const std::string& message) {
+  PyErr_SetString(type, (std::string(operation) + ": " + message).c_str());
+  throw nb::python_error();
+}
+
+std::string NamesOf(std::span<const Result> results) {
+  std::string text;
+  for (const Result& result : results) text += (text.empty() ? "'" : ", '") + std::string(result.name) + "'";
+  return text;
+}
+
+void ParseOutputs(const char* operation, nb::handle outputs, std::span<Result> results) {
+  const std::vector<bool> named = NamedOutputs(operation, outputs, results);
+  for (std::size_t i = 0; i < results.size(); ++i) results[i].wanted = named[i];
+}
+
+void RequireAgreement(const char* operation, nb::handle outputs, std::span<const Result> results) {
+  std::vector<Result> copies(results.begin(), results.end());
+  const std::vector<bool> named = NamedOutputs(operation, outputs, copies);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (named[i] == results[i].wanted) continue;
+    RaiseMessage(
+        PyExc_ValueError, operation,
+        std::string("outputs and out disagree about ") + results[i].name + "; with both, they name the same results");
+  }
+}
+
+void ParseOutDict(const char* operation, nb::handle out, std::span<Result> results) {
+  if (!PyDict_Check(out.ptr())) {
+    RaiseMessage(
+        PyExc_TypeError, operation,
+        std::string("out is a ") + Py_TYPE(out.ptr())->tp_name + "; it must be a dict from results' names to arrays");
+  }
+  for (const auto& [name, object] : nb::borrow<nb::dict>(out)) {
+    Result& result = FindResult(operation, "out", name, results);
+    if (object.is_none()) continue;
+    result.wanted = true;
+    result.given = std::string("out['") + result.name + "']";
+    ReadOutput({operation, result.given.c_str()}, object, &result.array);
+  }
+}
+
+std::string WordFor(const Result& result, const char* otherwise) {
+  return result.given.empty() ? otherwise : result.given;
+}
+
+DType DTypeNamed(const Argument& argument, const std::string& text) {
+  DType dtype = DType::kF32;
+  if (!ParseDType(text, &dtype)) Raise(PyExc_TypeError, argument, "is '" + text + "'");
+  return dtype;
+}
+
+std::string Words::Say(std::string message) const {
+  for (const auto& [from, to] : phrases_) {
+    for (std::size_t at = message.find(from); at != message.npos; at = message.find(from, at)) {
+      const bool whole = IsWhole(message, at, from.size());
+      if (whole) message.replace(at, from.size(), to);
+      at += whole ? to.size() : 1;
+    }
+  }
+  return message;
+}
+
+}  // namespace gyrograd::python

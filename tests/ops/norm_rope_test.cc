@@ -1,0 +1,104 @@
+// Norm + rotary against the witnesses: types, norms, modes, shapes, layouts; and the same bits whatever runs it.
+#include "gyrograd/norm_rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/norm_rope_problem.h"
+
+namespace gyrograd::testing {
+namespace {
+
+constexpr RotaryMode kModes[] = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
+                                 RotaryMode::kInterleaveHalf};
+
+void CheckBoth(const NormRopeProblem& problem) {
+  EXPECT_TRUE(CheckBackward(problem));
+  EXPECT_TRUE(CheckForward(problem));
+}
+
+class NormRopeRandom : public ::testing::TestWithParam<int> {};
+
+TEST_P(NormRopeRandom, OnEveryTarget) {
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    NormRopeProblem problem = RandomNormRopeProblem(static_cast<std::uint64_t>(GetParam()) * 1000 + i);
+    for (const CpuTarget target : AvailableCpuTargets()) {
+      problem.execution.cpu_target = target;
+      CheckBoth(problem);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NormRopeRandom, ::testing::Range(0, 16));
+
+// A row of whole steps and a rest, heads that fill no visit, positions before, among and after those that turn.
+NormRopeProblem Typical(const NormRopeTypes& types, NormType norm, RotaryMode mode, std::int64_t head_dim) {
+  NormRopeProblem problem;
+  problem.types = types;
+  problem.norm_type = norm;
+  problem.batch = 2;
+  problem.sequence = 9;
+  problem.heads = 5;
+  problem.head_dim = head_dim;
+  problem.rotary = RotaryOptions{.mode = mode};
+  problem.first = 2;
+  problem.length = 5;
+  return problem;
+}
+
+class NormRopeTypesTest : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(NormRopeTypesTest, NormsModesWidths) {
+  for (const NormType norm : kNormTypes) {
+    for (const RotaryMode mode : kModes) {
+      for (const std::int64_t head_dim : {4, 60, 64, 96, 128, 132, 256}) {
+        CheckBoth(Typical(kAllNormRopeTypes[GetParam()], norm, mode, head_dim));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NormRopeTypesTest, ::testing::Range<std::size_t>(0, std::size(kAllNormRopeTypes)));
+
+TEST(NormRope, LongRows) {
+  for (const std::int64_t head_dim : {1024, 1026, 2048, 4096, 12000}) {
+    for (const NormRopeTypes& types : {kAllNormRopeTypes[0], kAllNormRopeTypes[1], kAllNormRopeTypes[7]}) {
+      NormRopeProblem problem = Typical(types, NormType::kLayerAffine, RotaryMode::kHalf, head_dim);
+      problem.batch = 1;
+      CheckBoth(problem);
+      problem.rotary->mode = RotaryMode::kInterleaveHalf;
+      CheckBoth(problem);
+    }
+  }
+}
+
+TEST(NormRope, OddWidthsWithoutRotation) {
+  for (const std::int64_t head_dim : {1, 3, 31, 33, 127}) {
+    for (const NormType norm : kNormTypes) {
+      NormRopeProblem problem = Typical(kAllNormRopeTypes[7], norm, RotaryMode::kHalf, head_dim);
+      problem.rotary.reset();
+      problem.length = 0;
+      CheckBoth(problem);
+    }
+  }
+}
+
+TEST(NormRope, ManyRows) {
+  NormRopeProblem problem = Typical(kAllNormRopeTypes[6], NormType::kLayerAffine, RotaryMode::kInterleave, 16);
+  problem.batch = 1;
+  problem.sequence = 20000;
+  problem.heads = 1;
+  problem.length = 777;
+  CheckBoth(problem);
+  problem.sequence = 500;
+  problem.heads = 40;
+  problem.length = 300;
+  CheckBoth(problem);
+}
+
+}  // namespace
+}  // namespace gyrograd::testing

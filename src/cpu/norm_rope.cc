@@ -93,7 +93,7 @@ class NormRunner {
     for (std::int64_t position = begin; position < end; ++position) {
       RunPosition(position / piece_.sequence, position % piece_.sequence);
     }
-    if (piece_.wants_sums && run_rows_ != 0) AddRunsToTotals();
+    if (piece_.wants_sums() && run_rows_ != 0) AddRunsToTotals();
   }
 
  private:
@@ -107,7 +107,7 @@ class NormRunner {
     };
     weight_ = take(piece_.values);
     bias_ = take(piece_.forward ? piece_.values : 0);
-    runs_ = take(piece_.wants_sums ? 2 * piece_.values : 0);
+    runs_ = take(piece_.wants_sums() ? 2 * piece_.values : 0);
     coefficients_ = take(2 * piece_.turned_values);
     row_copy_ = reinterpret_cast<T*>(at);
   }
@@ -132,16 +132,17 @@ class NormRunner {
 
   void StartSums() {
     run_rows_ = 0;
-    if (!piece_.wants_sums) return;
-    const std::int64_t values = 2 * piece_.values;
+    if (!piece_.wants_sums()) return;
+    std::fill_n(runs_, 2 * piece_.values, C{-0.0});
+    const std::int64_t values = piece_.sum_values();
     totals_ = run_.partials + chunk_ * values * (std::is_same_v<C, double> ? 2 : 1);
-    std::fill_n(runs_, values, C{-0.0});
     std::fill_n(totals_, values, -0.0);
     if (std::is_same_v<C, double>) std::fill_n(totals_ + values, values, 0.0);
   }
 
   void AddRunsToTotals() {
-    AddRuns(runs_, totals_, totals_ + 2 * piece_.values, 2 * piece_.values);
+    C* const wanted = runs_ + (piece_.wants_dweight ? 0 : piece_.values);
+    AddRuns(wanted, totals_, totals_ + piece_.sum_values(), piece_.sum_values());
     run_rows_ = 0;
   }
 
@@ -185,7 +186,7 @@ class NormRunner {
     const bool neighbours =
         KeptOrder<T>(part) == Order::kNatural && part.turns && (part.x.pair_step == 2 || part.y.pair_step == 2);
     to.kernels = ChooseNormKernels<T>(part, turning && part.turns, LayoutsOf(part, neighbours, in_map, x_map, out_map),
-                                      piece_.forward, piece_.wants_sums);
+                                      piece_.forward, piece_.wants_sums());
   }
 
   PartLayout LayoutsOf(const RowPart& part, bool neighbours, const PairMap& in, const PairMap& x,
@@ -214,13 +215,13 @@ class NormRunner {
     if (turning && shared) MakeTableRow(b, 0, table_row);
     for (std::int64_t n = 0; n < piece_.heads;) {
       std::int64_t most = alone ? 1 : std::min(piece_.heads - n, visit_rows_);
-      if (piece_.wants_sums) most = std::min(most, NormPiece::kRunRows - run_rows_);
+      if (piece_.wants_sums()) most = std::min(most, NormPiece::kRunRows - run_rows_);
       if (turning && !shared) MakeTableRow(b, n, table_row);
       StartRows(b, s, n, most);
       piece_.forward ? VisitForward(turning, b, s, n) : VisitBackward(turning);
       n += most;
       run_rows_ += most;
-      if (piece_.wants_sums && run_rows_ == NormPiece::kRunRows) AddRunsToTotals();
+      if (piece_.wants_sums() && run_rows_ == NormPiece::kRunRows) AddRunsToTotals();
     }
   }
 
@@ -388,7 +389,7 @@ void RunNormBlocks(const NormRun& run, int thread, std::int64_t begin, std::int6
 // Adds up the chunks' totals of every kept value, in index order, in the first chunk's place.
 void AddNormChunks(const NormPiece& piece, double* partials) {
   const bool errors = piece.type == DType::kF64;
-  const std::int64_t values = 2 * piece.values;
+  const std::int64_t values = piece.sum_values();
   const std::int64_t step = values * (errors ? 2 : 1);
   for (std::int64_t chunk = 1; chunk < piece.chunks; ++chunk) {
     const double* const next = partials + chunk * step;
@@ -412,10 +413,10 @@ template <class T>
 void WriteParameterSums(const NormRun& run) {
   const NormPiece& piece = *run.piece;
   const int operands[] = {Operand::kDweight, Operand::kDbias};
+  const double* from = run.partials;
   for (int which = 0; which < 2; ++which) {
     void* const to = const_cast<void*>(run.data[operands[which]]);
     if (to == nullptr) continue;
-    const double* from = run.partials + which * piece.values;
     const std::int64_t stride = piece.parameter_strides[2 + which];
     for (const RowPart& part : piece.parts) {
       ForKept<T>(part, [&](std::int64_t place, std::int64_t channel) {

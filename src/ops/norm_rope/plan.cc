@@ -87,9 +87,9 @@ void CutPositions(NormPiece& piece) {
   // Chunks begin with a run.
   const std::int64_t unit = NormPiece::kRunRows / std::gcd(piece.heads, NormPiece::kRunRows);
   const std::int64_t least = std::max<std::int64_t>(1, kBlockBytes / (3 * row_bytes * piece.heads));
-  const std::int64_t even = CeilDiv(piece.positions(), NormPiece::kMaxChunks);
+  const std::int64_t even = CeilDiv(piece.positions(), piece.max_chunks());
   // Without sums a chunk is only a block, and there may be more of them.
-  const std::int64_t wanted = piece.wants_sums ? even : std::min(even, least);
+  const std::int64_t wanted = piece.wants_sums() ? even : std::min(even, least);
   piece.chunk_positions = RoundUp(std::max<std::int64_t>(wanted, 1), unit);
   piece.chunks = CeilDiv(piece.positions(), piece.chunk_positions);
   piece.visit_rows = std::clamp<std::int64_t>(kVisitBytes / row_bytes, 4, NormPiece::kRunRows);
@@ -98,13 +98,13 @@ void CutPositions(NormPiece& piece) {
 void PlanScratch(NormPiece& piece) {
   const std::size_t arithmetic = piece.type == DType::kF64 ? sizeof(double) : sizeof(float);
   const std::int64_t parameters = piece.forward ? 2 : 1;
-  const std::int64_t sums = piece.wants_sums ? 2 : 0;
+  const std::int64_t sums = piece.wants_sums() ? 2 : 0;
   const std::int64_t shuffled = piece.swaps_pairs ? RoundUp(piece.head_dim, kPad) : 0;
   const std::int64_t elements = (parameters + sums) * piece.values + 2 * piece.turned_values + shuffled;
   piece.scratch_bytes = static_cast<std::size_t>(elements) * arithmetic;
-  if (!piece.wants_sums) return;
+  if (!piece.wants_sums()) return;
   const std::size_t numbers = arithmetic == sizeof(double) ? 2 : 1;  // a total, and its error
-  piece.partials_bytes = static_cast<std::size_t>(piece.chunks * 2 * piece.values) * numbers * sizeof(double);
+  piece.partials_bytes = static_cast<std::size_t>(piece.chunks * piece.sum_values()) * numbers * sizeof(double);
 }
 
 NormPiece NormPieceOf(const NormRopeCall& call, std::size_t index) {
@@ -115,7 +115,8 @@ NormPiece NormPieceOf(const NormRopeCall& call, std::size_t index) {
   piece.forward = call.forward;
   piece.type = segment.views[Operand::kIn].dtype;
   piece.subtracts_mean = IsLayerNorm(segment.norm_type);
-  piece.wants_sums = segment.given[Operand::kDweight] || segment.given[Operand::kDbias];
+  piece.wants_dweight = segment.given[Operand::kDweight];
+  piece.wants_dbias = segment.given[Operand::kDbias];
   piece.eps = segment.eps;
   piece.batch = segment.batch;
   piece.sequence = segment.sequence;
@@ -165,15 +166,17 @@ void AddCopy(const NormRopeCall& call, std::size_t index, std::int64_t begin, st
   copy.element_bytes = SizeOf(segment.views[Operand::kIn].dtype);
   copy.in_offset = begin * in.sequence;
   copy.out_offset = begin * out.sequence;
-  copy.outer = {{segment.batch, {in.batch, out.batch}},
-                {end - begin, {in.sequence, out.sequence}},
-                {segment.heads, {in.heads, out.heads}},
-                {segment.head_dim, {in.channels, out.channels}}};
-  MergeAxes(copy.outer);
-  if (!copy.outer.empty()) {
-    copy.row = copy.outer.back();
-    copy.outer.pop_back();
+  // A position's heads may lie one behind the other: then they are one row.
+  std::vector<Axis<2>> inner = {{segment.heads, {in.heads, out.heads}},
+                                {segment.head_dim, {in.channels, out.channels}}};
+  MergeAxes(inner);
+  if (!inner.empty()) {
+    copy.row = inner.back();
+    inner.pop_back();
   }
+  copy.outer = {{segment.batch, {in.batch, out.batch}}, {end - begin, {in.sequence, out.sequence}}};
+  MergeAxes(copy.outer);
+  copy.outer.insert(copy.outer.end(), inner.begin(), inner.end());
   for (const Axis<2>& axis : copy.outer) copy.rows *= axis.extent;
   const std::int64_t row_bytes = copy.row.extent * static_cast<std::int64_t>(copy.element_bytes);
   copy.block_rows = std::max<std::int64_t>(1, kBlockBytes / (2 * row_bytes));

@@ -50,13 +50,12 @@ struct RowStrides {
 // index order.
 struct NormPiece {
   static constexpr std::int64_t kRunRows = 16;
-  static constexpr std::int64_t kMaxChunks = 64;
 
   std::size_t segment = 0;
   DType type = DType::kF32, weight_type = DType::kF32, table_type = DType::kF32;
   bool forward = false;
   bool subtracts_mean = false;  // layer norms
-  bool wants_sums = false;
+  bool wants_dweight = false, wants_dbias = false;
   double eps = 0;
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0;
   std::int64_t rope_first = 0, rope_rows = 0;
@@ -76,8 +75,13 @@ struct NormPiece {
 
   std::size_t scratch_bytes = 0;   // a thread's
   std::size_t partials_at = 0;     // in the workspace
-  std::size_t partials_bytes = 0;  // [chunk][dweight, dbias][values], f64; f64 activations: their errors after them
+  std::size_t partials_bytes = 0;  // [chunk][sum_values()], f64; f64 activations: their errors after them
   std::int64_t positions() const { return batch * sequence; }
+  bool wants_sums() const { return wants_dweight || wants_dbias; }
+  // Of f64 totals, which are two numbers each, half as many.
+  std::int64_t max_chunks() const { return type == DType::kF64 ? 32 : 64; }
+  // Totals of a chunk: those of dweight, then those of dbias, as far as they are wanted.
+  std::int64_t sum_values() const { return values * (wants_dweight + wants_dbias); }
 };
 
 // Rows without norm that do not turn, or the part of them that stands before or after those that do.

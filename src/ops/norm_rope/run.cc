@@ -104,7 +104,7 @@ class Runner {
   }
 
   void AddChunks(const NormPiece& piece) const {
-    if (piece.wants_sums) plan_.kernels->add_chunks(PrepareNorm(piece));
+    if (piece.wants_sums()) plan_.kernels->add_chunks(PrepareNorm(piece));
   }
 
   // ---- rotaries

@@ -107,7 +107,8 @@ HWY_INLINE Member<C> Broadcast(C value) {
 template <class C, Order kOrder>
 HWY_INLINE Member<C> KeepFirst(Member<C> v, std::int64_t count) {
   const Tag<C> d;
-  const std::int64_t in_a = kOrder == Order::kEvenOdd ? (count + 1) / 2 : std::min(count, kLanes<C>);
+  constexpr std::int64_t lanes = kLanes<C>;
+  const std::int64_t in_a = kOrder == Order::kEvenOdd ? (count + 1) / 2 : std::min(count, lanes);
   const auto a = hn::FirstN(d, static_cast<std::size_t>(in_a));
   const auto b = hn::FirstN(d, static_cast<std::size_t>(count - in_a));
   return {hn::IfThenElseZero(a, v.a), hn::IfThenElseZero(b, v.b)};

@@ -10,7 +10,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <new>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -19,35 +18,10 @@
 
 #include "gyrograd/norm_rope.h"
 #include "gyrograd/norm_rope_concat.h"
+#include "tests/support/allocations.h"
 #include "tests/support/norm_rope_concat_problem.h"
 #include "tests/support/norm_rope_problem.h"
 #include "tests/support/problem.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* CountedAllocationOrNull(std::size_t size) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(size == 0 ? 1 : size);
-}
-
-void* CountedAllocation(std::size_t size) {
-  void* const memory = CountedAllocationOrNull(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return CountedAllocation(size); }
-void* operator new[](std::size_t size) { return CountedAllocation(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return CountedAllocationOrNull(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return CountedAllocationOrNull(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gyrograd::testing {
 namespace {
@@ -209,6 +183,16 @@ TYPED_TEST(NormRopePlans, AnEmptyPlanRefusesToRun) {
   EXPECT_TRUE(Refused(plan.Run({}, nullptr, 0), StatusCode::kNullPointer, {TypeParam::kName, "plan"}));
 }
 
+TEST(NormRopePlan, CreateNeedsAPlaceForThePlan) {
+  const auto refused = [](const Status& status, const char* name) {
+    return Refused(status, StatusCode::kNullPointer, {std::string(name) + ": plan is null"});
+  };
+  EXPECT_TRUE(refused(NormRopeBackwardPlan::Create({}, nullptr), "norm_rope_backward"));
+  EXPECT_TRUE(refused(NormRopePlan::Create({}, nullptr), "norm_rope"));
+  EXPECT_TRUE(refused(NormRopeConcatBackwardPlan::Create({}, nullptr), "norm_rope_concat_backward"));
+  EXPECT_TRUE(refused(NormRopeConcatPlan::Create({}, nullptr), "norm_rope_concat"));
+}
+
 TYPED_TEST(NormRopePlans, SharedByEightThreads) {
   constexpr int kThreads = 8;
   for (const NormRopeTypes& types : {kThreeTypes[1], kThreeTypes[2]}) {
@@ -240,9 +224,9 @@ TYPED_TEST(NormRopePlans, ARunAllocatesNothing) {
     const List<TypeParam> list(ListOfFive(types));
     const auto plan = PlanOf(list);
     std::vector<std::byte> workspace(plan.workspace_size());
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = Allocations();
     const Status status = plan.Run(list.pointers, workspace.data(), workspace.size());
-    EXPECT_EQ(allocations.load(), before);
+    EXPECT_EQ(Allocations(), before);
     ASSERT_TRUE(Ok(status));
     list.Check();
   }
@@ -627,10 +611,10 @@ TEST(NormRopeConcatPlan, RunsOnOtherMemoryAndAllocatesNothing) {
     const NormRopeConcatTensors backward(problem), forward(problem);
     const NormRopeConcatBackwardArgs args = backward.BackwardArgs();
     const NormRopeConcatArgs forward_args = forward.ForwardArgs();
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = Allocations();
     const Status status = plan.Run(args, workspace.data(), workspace.size());
     const Status forward_status = forward_plan.Run(forward_args, workspace.data(), workspace.size());
-    EXPECT_EQ(allocations.load(), before);
+    EXPECT_EQ(Allocations(), before);
     ASSERT_TRUE(Ok(status));
     ASSERT_TRUE(Ok(forward_status));
     EXPECT_TRUE(backward.CheckBackward());

@@ -1,6 +1,5 @@
 // The caller's floating-point environment neither changes the results nor is changed; a forked child computes.
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,10 +7,7 @@
 #include <functional>
 #include <vector>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
-
+#include "tests/support/environment.h"
 #include "tests/support/problem.h"
 
 namespace gyrograd::testing {
@@ -82,27 +78,14 @@ TEST_P(RotaryEnvironment, ExceptionFlags) {
 
 #if defined(__SSE__)
 
-constexpr int kThreads = 3;
-
-// The control and status word as a whole: flushing, rounding, flags, unmasked traps.
-constexpr unsigned kWords[] = {
-    0x1f80 | 0x8000,           // flush to zero
-    0x1f80 | 0x0040,           // denormals are zero
-    0x1f80 | 0x8040,           // both
-    0x1f80 | 0x6000,           // towards zero
-    0x1f80 | 0x003f,           // all flags set
-    0x0000,                    // every trap unmasked
-    0x8040 | 0x2000 | 0x0020,  // all at once, with one flag
-};
-
 TEST_P(RotaryEnvironment, ControlWordOfTheCaller) {
-  for (const unsigned word : kWords) {
+  for (const unsigned word : kControlWords) {
     for (const int threads : {1, 3}) {
       unsigned after = 0;
       RunUnder([word] { _mm_setcsr(word); },
                [&after] {
                  after = _mm_getcsr();
-                 _mm_setcsr(0x1f80);
+                 _mm_setcsr(kDefaultControlWord);
                },
                GetParam(), threads);
       EXPECT_EQ(after, word);
@@ -110,23 +93,10 @@ TEST_P(RotaryEnvironment, ControlWordOfTheCaller) {
   }
 }
 
-std::vector<unsigned> ControlWordsOfThreads() {
-  std::vector<unsigned> words(kThreads);
-#pragma omp parallel num_threads(kThreads)
-  words[static_cast<std::size_t>(omp_get_thread_num())] = _mm_getcsr();
-  return words;
-}
-
-void SetControlWordsOfThreads(unsigned word) {
-#pragma omp parallel num_threads(kThreads)
-  _mm_setcsr(word);
-  _mm_setcsr(word);
-}
-
 // What the threads of the pool hold after a call is what they would hold without it. (LLVM's OpenMP gives every thread
 // the first one's word, its flags cleared, at the start of a parallel region, and the first one its own at the end.)
 TEST_P(RotaryEnvironment, ControlWordsOfTheOtherThreads) {
-  for (const unsigned word : kWords) {
+  for (const unsigned word : kControlWords) {
     std::vector<unsigned> before, after;
     RunUnder(
         [&] {
@@ -135,11 +105,11 @@ TEST_P(RotaryEnvironment, ControlWordsOfTheOtherThreads) {
         },
         [&] {
           after = ControlWordsOfThreads();
-          SetControlWordsOfThreads(0x1f80);
+          SetControlWordsOfThreads(kDefaultControlWord);
         },
-        GetParam(), kThreads);
+        GetParam(), kPoolThreads);
     EXPECT_EQ(after, before);
-    EXPECT_EQ(before[1] & ~0x3fu, word & ~0x3fu);
+    EXPECT_EQ(before[1] & ~kFlagBits, word & ~kFlagBits);
   }
 }
 

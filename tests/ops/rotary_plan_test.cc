@@ -8,38 +8,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/allocations.h"
 #include "tests/support/problem.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* CountedAllocationOrNull(std::size_t size) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(size == 0 ? 1 : size);
-}
-
-void* CountedAllocation(std::size_t size) {
-  void* const memory = CountedAllocationOrNull(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return CountedAllocation(size); }
-void* operator new[](std::size_t size) { return CountedAllocation(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return CountedAllocationOrNull(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return CountedAllocationOrNull(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gyrograd::testing {
 namespace {
@@ -213,9 +187,9 @@ TEST(RotaryPlan, ARunAllocatesNothing) {
     std::vector<std::byte> workspace(plan.workspace_size());
     const RotaryBackwardPointers pointers = tensors.Pointers();
     ASSERT_TRUE(Ok(plan.Run(pointers, workspace.data(), workspace.size())));  // OpenMP starts its threads once
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = Allocations();
     const Status status = plan.Run(pointers, workspace.data(), workspace.size());
-    EXPECT_EQ(allocations.load(), before) << problem;
+    EXPECT_EQ(Allocations(), before) << problem;
     ASSERT_TRUE(Ok(status));
     EXPECT_TRUE(tensors.Check());
   }

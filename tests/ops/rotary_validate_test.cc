@@ -10,48 +10,13 @@
 #include <vector>
 
 #include "tests/support/problem.h"
+#include "tests/support/refusal.h"
 
 namespace gyrograd::testing {
 namespace {
 
-constexpr std::int64_t kHuge = std::int64_t{1} << 62;
-
-// Arguments that a case changes, with the arrays that changed shapes and strides refer to.
-template <class Args>
-struct Call {
-  Args args;
-  std::vector<std::unique_ptr<Shape>> arrays = {};
-
-  std::span<const std::int64_t> Keep(Shape values) {
-    arrays.push_back(std::make_unique<Shape>(std::move(values)));
-    return *arrays.back();
-  }
-  // The view gets another shape, and the strides of a contiguous tensor of that shape (zeros where that would
-  // overflow).
-  template <class View>
-  void Reshape(View& view, const Shape& shape) {
-    view.shape = Keep(shape);
-    bool huge = false;
-    for (const std::int64_t extent : shape) huge = huge || extent > 1000 || extent < 0;
-    view.strides = Keep(huge ? Shape(shape.size(), 0) : StridesOf(Layout::kContiguous, shape));
-  }
-};
-
 using BackwardCall = Call<RotaryBackwardArgs>;
 using ForwardCall = Call<RotaryArgs>;
-
-template <class Args>
-struct Refusal {
-  const char* name;
-  std::function<void(Call<Args>&)> change;
-  StatusCode code;
-  std::vector<std::string> words;
-};
-
-template <class Args>
-void PrintTo(const Refusal<Args>& refusal, std::ostream* out) {
-  *out << refusal.name;
-}
 
 // ---- Backward ---------------------------------------------------------------------------------------------------
 

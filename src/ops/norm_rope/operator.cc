@@ -4,6 +4,7 @@
 #include "ops/norm_rope/plan.h"
 #include "ops/norm_rope/run.h"
 #include "ops/norm_rope/validate.h"
+#include "ops/plan_rules.h"
 
 namespace gyrograd {
 namespace internal {
@@ -21,11 +22,12 @@ Status RunCall(const Args& args) {
 }
 
 template <class Args>
-Status CreatePlan(const Args& args, PlanPointer& plan) {
+Status CreatePlan(const Args& args, PlanPointer* plan) {
   return Guard([&] {
     const NormRopeCall call = NormRopeCall::From(args);
+    if (Status status = ValidatePlanGiven(call.name, plan); !status.ok()) return status;
     if (Status status = ValidateViews(call); !status.ok()) return status;
-    plan = MakeNormRopePlan(call);
+    *plan = MakeNormRopePlan(call);
     return Status();
   });
 }
@@ -34,9 +36,7 @@ template <class Pointers>
 Status RunPlan(const char* name, const PlanPointer& plan, std::span<const Pointers> pointers, void* workspace,
                std::size_t workspace_size) {
   return Guard([&] {
-    if (!plan) {
-      return Status(StatusCode::kNullPointer, std::string(name) + ": the plan is empty; it must be created first");
-    }
+    if (Status status = ValidatePlanMade(name, plan.get()); !status.ok()) return status;
     if (Status status = ValidateCount(plan->call, pointers.size()); !status.ok()) return status;
     return RunChecked(*plan, AddressesOf(pointers), workspace, workspace_size);
   });
@@ -50,11 +50,11 @@ Status NormRopeBackward(const NormRopeBackwardArgs& args) { return internal::Run
 Status NormRope(const NormRopeArgs& args) { return internal::RunCall(args); }
 
 Status NormRopeBackwardPlan::Create(const NormRopeBackwardArgs& args, NormRopeBackwardPlan* plan) {
-  return internal::CreatePlan(args, plan->data_);
+  return internal::CreatePlan(args, plan == nullptr ? nullptr : &plan->data_);
 }
 
 Status NormRopePlan::Create(const NormRopeArgs& args, NormRopePlan* plan) {
-  return internal::CreatePlan(args, plan->data_);
+  return internal::CreatePlan(args, plan == nullptr ? nullptr : &plan->data_);
 }
 
 std::size_t NormRopeBackwardPlan::workspace_size() const { return data_ ? data_->workspace_bytes : 0; }

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/machine.h"
-#include "core/parallel.h"
+#include "core/partition.h"
 
 namespace gyrograd::internal {
 namespace {
@@ -15,12 +15,6 @@ using Operand = NormRopeOperand;
 constexpr std::int64_t kPad = 32;  // the widest kernel's step, in pairs or channels
 constexpr std::int64_t kVisitBytes = std::int64_t{4} << 10;
 constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;
-constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
-constexpr std::int64_t kMaxThreads = 256;                       // starting more might fail
-
-std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
-std::int64_t RoundUp(std::int64_t a, std::int64_t b) { return CeilDiv(a, b) * b; }
 
 // ---- views as [batch, sequence, heads, channels]
 
@@ -303,11 +297,7 @@ std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& cal
   const bool large = bytes / 2 >= LastLevelCacheBytes();
   for (NormPiece& piece : plan.norms) piece.large = large;
   for (CopyPiece& piece : plan.copies) piece.large = large;
-  const int asked = call.execution.num_threads;
-  const std::int64_t most = std::min(kMaxThreads, std::max<std::int64_t>(1, Blocks(plan)));
-  plan.num_threads = bytes <= kSerialBytes
-                         ? 1
-                         : static_cast<int>(std::min<std::int64_t>(asked > 0 ? asked : DefaultNumThreads(), most));
+  plan.num_threads = ThreadsFor(bytes, Blocks(plan), call.execution.num_threads);
   PlanWorkspace(plan);
   return owned;
 }

@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "core/zeros.h"
+#include "ops/plan_rules.h"
 #include "ops/rotary/run.h"
 
 namespace gyrograd::internal {
@@ -154,13 +155,9 @@ Status RunChecked(const NormRopePlanData& plan, const NormRopeAddresses& data, v
                   std::size_t workspace_size) {
   if (Status status = ValidateNull(plan.call, data); !status.ok()) return status;
   if (Status status = ValidateMemory(plan.call, data); !status.ok()) return status;
-  const auto needs = [&plan] { return "; the plan needs " + std::to_string(plan.workspace_bytes) + " bytes"; };
-  if (plan.workspace_bytes != 0 && workspace == nullptr) {
-    return Status(StatusCode::kNullPointer, std::string(plan.call.name) + ": workspace is null" + needs());
-  }
-  if (workspace_size < plan.workspace_bytes) {
-    return Status(StatusCode::kWorkspaceTooSmall, std::string(plan.call.name) + ": workspace has " +
-                                                      std::to_string(workspace_size) + " bytes" + needs());
+  if (Status status = ValidateWorkspace(plan.call.name, plan.workspace_bytes, workspace, workspace_size);
+      !status.ok()) {
+    return status;
   }
   Runner(plan, data, workspace).Run();
   return Status();

@@ -4,6 +4,7 @@
 #include "ops/norm_rope/plan.h"
 #include "ops/norm_rope/run.h"
 #include "ops/norm_rope_concat/validate.h"
+#include "ops/plan_rules.h"
 
 namespace gyrograd {
 namespace internal {
@@ -22,12 +23,13 @@ Status RunCall(const Args& args) {
 }
 
 template <class Args>
-Status CreatePlan(const Args& args, PlanPointer& plan) {
+Status CreatePlan(const Args& args, PlanPointer* plan) {
   return Guard([&] {
     const NormRopeConcatCall call = NormRopeConcatCall::From(args);
+    if (Status status = ValidatePlanGiven(call.name, plan); !status.ok()) return status;
     const NormRopeCall list = ListOf(call);
     if (Status status = ValidateViews(call, list); !status.ok()) return status;
-    plan = MakeNormRopePlan(list);
+    *plan = MakeNormRopePlan(list);
     return Status();
   });
 }
@@ -36,9 +38,7 @@ template <class Args>
 Status RunPlan(const char* name, const PlanPointer& plan, const Args& args, void* workspace,
                std::size_t workspace_size) {
   return Guard([&] {
-    if (!plan) {
-      return Status(StatusCode::kNullPointer, std::string(name) + ": the plan is empty; it must be created first");
-    }
+    if (Status status = ValidatePlanMade(name, plan.get()); !status.ok()) return status;
     const NormRopeConcatPointers pointers = PointersOf(plan->call, NormRopeConcatCall::From(args));
     return RunChecked(*plan, AddressesOf(std::span<const NormRopePointerRow>(pointers)), workspace, workspace_size);
   });
@@ -52,11 +52,11 @@ Status NormRopeConcatBackward(const NormRopeConcatBackwardArgs& args) { return i
 Status NormRopeConcat(const NormRopeConcatArgs& args) { return internal::RunCall(args); }
 
 Status NormRopeConcatBackwardPlan::Create(const NormRopeConcatBackwardArgs& args, NormRopeConcatBackwardPlan* plan) {
-  return internal::CreatePlan(args, plan->data_);
+  return internal::CreatePlan(args, plan == nullptr ? nullptr : &plan->data_);
 }
 
 Status NormRopeConcatPlan::Create(const NormRopeConcatArgs& args, NormRopeConcatPlan* plan) {
-  return internal::CreatePlan(args, plan->data_);
+  return internal::CreatePlan(args, plan == nullptr ? nullptr : &plan->data_);
 }
 
 std::size_t NormRopeConcatBackwardPlan::workspace_size() const { return data_ ? data_->workspace_bytes : 0; }

@@ -5,6 +5,7 @@
 #include "core/parallel.h"
 #include "core/zeros.h"
 #include "gyrograd/rotary.h"
+#include "ops/plan_rules.h"
 #include "ops/rotary/kernels.h"
 #include "ops/rotary/plan.h"
 #include "ops/rotary/run.h"
@@ -33,22 +34,13 @@ void Execute(const RotaryPlanData& plan, const RotaryAddresses& data, void* work
 
 Status Run(const char* name, const RotaryPlanData* plan, const RotaryAddresses& given, void* workspace,
            std::size_t workspace_size) {
-  if (plan == nullptr) {
-    return Status(StatusCode::kNullPointer, std::string(name) + ": the plan is empty; it must be created first");
-  }
+  if (Status status = ValidatePlanMade(name, plan); !status.ok()) return status;
   RotaryAddresses data = {};
   for (int i = 0; i < kRotaryOperands; ++i) data[i] = plan->call.given[i] ? given[i] : nullptr;
   if (Status status = ValidateNull(plan->call, data); !status.ok()) return status;
   if (Status status = ValidateMemory(plan->call, data); !status.ok()) return status;
-  const std::size_t needed = plan->workspace_bytes();
-  if (needed != 0 && workspace == nullptr) {
-    return Status(StatusCode::kNullPointer,
-                  std::string(name) + ": workspace is null; the plan needs " + std::to_string(needed) + " bytes");
-  }
-  if (workspace_size < needed) {
-    return Status(StatusCode::kWorkspaceTooSmall, std::string(name) + ": workspace has " +
-                                                      std::to_string(workspace_size) + " bytes; the plan needs " +
-                                                      std::to_string(needed));
+  if (Status status = ValidateWorkspace(name, plan->workspace_bytes(), workspace, workspace_size); !status.ok()) {
+    return status;
   }
   Execute(*plan, data, workspace);
   return Status();
@@ -64,9 +56,7 @@ Status RunOnce(const RotaryCall& call) {
 }
 
 Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>* plan) {
-  if (plan == nullptr) {
-    return Status(StatusCode::kNullPointer, std::string(call.name()) + ": plan is null");
-  }
+  if (Status status = ValidatePlanGiven(call.name(), plan); !status.ok()) return status;
   if (Status status = ValidateViews(call); !status.ok()) return status;
   *plan = MakeRotaryPlan(call);
   return Status();

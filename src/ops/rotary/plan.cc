@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 
 #include "core/machine.h"
+#include "core/partition.h"
 #include "core/strides.h"
 
 namespace gyrograd::internal {
@@ -20,19 +20,9 @@ constexpr std::int64_t kFarVisitRows = 4;  // under one table row while its neig
 constexpr std::int64_t kVisitBytes = std::int64_t{2} << 10;
 constexpr std::int64_t kNearStretchBytes = std::int64_t{128} << 10;
 constexpr std::int64_t kFarStretchBytes = std::int64_t{32} << 10;
-constexpr std::int64_t kMaxThreads = 256;   // starting more might fail, which OpenMP does not survive
-constexpr std::int64_t kEnoughBlocks = 64;  // for any number of threads worth having
+constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
 constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
-constexpr std::int64_t kSerialBytes = std::int64_t{192} << 10;  // below this, waking a thread costs more than it gains
-
-std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
-// For amounts of work, which need no exactness where they are astronomical.
-std::int64_t SaturatingMul(std::int64_t a, std::int64_t b) {
-  std::int64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
-}
 
 bool IsTable(int operand) { return operand == kCos || operand == kSin || operand == kDcos || operand == kDsin; }
 
@@ -206,11 +196,8 @@ void ShareWork(const RotaryCall& call, std::int64_t other_bytes, RotaryPlanData&
   plan.tile_rows = plan.panel_rows * panels_a_tile;
   plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);
   const std::int64_t count = *ElementCount(call.views[kIn].shape);
-  const int asked = call.execution.num_threads;
-  const bool serial = count <= kSerialBytes / (size * streams);
-  const std::int64_t most_threads = std::min(SaturatingMul(plan.tiles * plan.segments, plan.chunks), kMaxThreads);
-  plan.num_threads =
-      serial ? 1 : static_cast<int>(std::min<std::int64_t>(asked > 0 ? asked : DefaultNumThreads(), most_threads));
+  plan.num_threads = ThreadsFor(SaturatingMul(count, size * streams),
+                                SaturatingMul(plan.tiles * plan.segments, plan.chunks), call.execution.num_threads);
   // Every element passes once: when it all takes more than the cache twice over, none of the output would be found
   // there.
   const std::int64_t table_bytes =

@@ -83,9 +83,9 @@ HWY_INLINE VecU JoinWords(VecF low, VecF high) {
   const TagWords dw;
   const VecU a = hn::BitCast(du, low);
   const VecU b = hn::BitCast(du, high);
-  const VecU upper = hn::Or(hn::ShiftRight<16>(a), hn::And(b, hn::Set(du, 0xffff0000u)));
-  const VecU lower = hn::Or(hn::And(a, hn::Set(du, 0x0000ffffu)), hn::ShiftLeft<16>(b));
-  const VecU bias = hn::Or(hn::And(upper, hn::Set(du, 0x00010001u)), hn::Set(du, 0x7ffe7ffeu));
+  const VecU upper = hn::IfVecThenElse(hn::Set(du, 0xffff0000u), b, hn::ShiftRight<16>(a));
+  const VecU lower = hn::IfVecThenElse(hn::Set(du, 0xffff0000u), hn::ShiftLeft<16>(b), a);
+  const VecU bias = hn::OrAnd(hn::Set(du, 0x7ffe7ffeu), upper, hn::Set(du, 0x00010001u));
   const auto average = hn::AverageRound(hn::BitCast(dw, lower), hn::BitCast(dw, bias));
   return hn::BitCast(du, hn::Add(hn::BitCast(dw, upper), hn::ShiftRight<15>(average)));
 }

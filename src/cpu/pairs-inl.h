@@ -62,33 +62,49 @@ HWY_INLINE Member<C> Deinterleave(Member<C> v) {
   return {hn::ConcatEven(d, v.b, v.a), hn::ConcatOdd(d, v.b, v.a)};
 }
 
-// Lanes 0, lanes/2, 1, lanes/2 + 1, ...
+#if HWY_TARGET <= HWY_AVX3  // one shuffle of two vectors; Highway 1.0 has no name for it
+
+// Of lanes a0, a1, ..., b0, b1, ...: a0, b0, a1, b1, ... in turn, from `first` on.
 template <class C>
-struct LaneIndex {
-  hn::TFromD<hn::RebindToUnsigned<Tag<C>>> lane[kLanes<C>] = {};
+struct AlternateLanes {
+  hn::TFromD<hn::RebindToUnsigned<Tag<C>>> index[kLanes<C>] = {};
+
+  explicit constexpr AlternateLanes(std::int64_t first) {
+    for (std::int64_t i = 0; i < kLanes<C>; ++i) {
+      index[i] = static_cast<hn::TFromD<hn::RebindToUnsigned<Tag<C>>>>(first + i / 2 + i % 2 * kLanes<C>);
+    }
+  }
 };
 
-template <class C>
-constexpr LaneIndex<C> InterleavingIndex() {
-  LaneIndex<C> index;
-  for (std::int64_t i = 0; i < kLanes<C>; ++i) {
-    index.lane[i] = static_cast<hn::TFromD<hn::RebindToUnsigned<Tag<C>>>>(i / 2 + (i % 2) * (kLanes<C> / 2));
-  }
-  return index;
+HWY_INLINE Vec<float> ShuffleTwo(Vec<float> a, const AlternateLanes<float>& lanes, Vec<float> b) {
+  return Vec<float>{_mm512_permutex2var_ps(a.raw, _mm512_load_si512(lanes.index), b.raw)};
+}
+HWY_INLINE Vec<double> ShuffleTwo(Vec<double> a, const AlternateLanes<double>& lanes, Vec<double> b) {
+  return Vec<double>{_mm512_permutex2var_pd(a.raw, _mm512_load_si512(lanes.index), b.raw)};
 }
 
 template <class C>
 HWY_INLINE Member<C> Interleave(Member<C> v) {
-  const Tag<C> d;
-#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_NEON
-  return {hn::InterleaveLower(d, v.a, v.b), hn::InterleaveUpper(d, v.a, v.b)};
+  HWY_ALIGN static constexpr AlternateLanes<C> kLower(0);
+  HWY_ALIGN static constexpr AlternateLanes<C> kUpper(kLanes<C> / 2);
+  return {ShuffleTwo(v.a, kLower, v.b), ShuffleTwo(v.a, kUpper, v.b)};
+}
+
 #else
-  HWY_ALIGN static constexpr auto kIndex = InterleavingIndex<C>();
-  const auto index = hn::SetTableIndices(d, kIndex.lane);
-  return {hn::TableLookupLanes(hn::ConcatLowerLower(d, v.b, v.a), index),
-          hn::TableLookupLanes(hn::ConcatUpperUpper(d, v.b, v.a), index)};
+
+template <class C>
+HWY_INLINE Member<C> Interleave(Member<C> v) {
+  const Tag<C> d;
+  const auto lower = hn::InterleaveLower(d, v.a, v.b);  // of each 128-bit block
+  const auto upper = hn::InterleaveUpper(d, v.a, v.b);
+#if HWY_TARGET == HWY_AVX2
+  return {hn::ConcatLowerLower(d, upper, lower), hn::ConcatUpperUpper(d, upper, lower)};
+#else
+  return {lower, upper};
 #endif
 }
+
+#endif
 
 // ---- 2 * lanes consecutive elements, of which the first `count` are there (all of them where kFull)
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kPanelPairs = 1024;
 constexpr std::int64_t kPadPairs = 32;     // the widest kernel's step
 constexpr std::int64_t kFarVisitRows = 4;  // under one table row while its neighbours wait
 // Of one operand: rows under one table row; and between one step of the outer summed loops and the next.
-constexpr std::int64_t kVisitBytes = std::int64_t{2} << 10;
+constexpr std::int64_t kVisitBytes = std::int64_t{4} << 10;
 constexpr std::int64_t kNearStretchBytes = std::int64_t{128} << 10;
 constexpr std::int64_t kFarStretchBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
@@ -177,7 +177,7 @@ void CutTerms(RotaryPlanData& plan) {
 // Without sums no order binds: rows under one table row may be shared out freely.
 void ShareRows(RotaryPlanData& plan, std::int64_t row_bytes) {
   const std::int64_t panels = CeilDiv(plan.table_rows, plan.panel_rows);
-  const std::int64_t wanted = CeilDiv(kEnoughBlocks, panels * plan.segments);
+  const std::int64_t wanted = CeilDiv(kEnoughBlocks, SaturatingMul(panels, plan.segments));
   const std::int64_t least = CeilDiv(kMinBlockBytes, plan.panel_rows * row_bytes);
   plan.chunk_rows = std::min(plan.rows_per_table_row, std::max(CeilDiv(plan.rows_per_table_row, wanted), least));
   plan.chunks = CeilDiv(plan.rows_per_table_row, plan.chunk_rows);
@@ -191,17 +191,18 @@ void ShareWork(const RotaryCall& call, std::int64_t other_bytes, RotaryPlanData&
   if (!call.wants_sums()) ShareRows(plan, row_bytes);
   const std::int64_t panels = CeilDiv(plan.table_rows, plan.panel_rows);
   const std::int64_t panel_bytes = SaturatingMul(SaturatingMul(plan.panel_rows, plan.chunk_rows), row_bytes);
-  const std::int64_t most = CeilDiv(SaturatingMul(panels * plan.segments, plan.chunks), kEnoughBlocks);
+  const std::int64_t most = CeilDiv(SaturatingMul(SaturatingMul(panels, plan.segments), plan.chunks), kEnoughBlocks);
   const std::int64_t panels_a_tile = std::clamp<std::int64_t>(kBlockBytes / panel_bytes, 1, most);
   plan.tile_rows = plan.panel_rows * panels_a_tile;
   plan.tiles = CeilDiv(plan.table_rows, plan.tile_rows);
   const std::int64_t count = *ElementCount(call.views[kIn].shape);
-  plan.num_threads = ThreadsFor(SaturatingMul(count, size * streams),
-                                SaturatingMul(plan.tiles * plan.segments, plan.chunks), call.execution.num_threads);
+  plan.num_threads =
+      ThreadsFor(SaturatingMul(count, size * streams),
+                 SaturatingMul(SaturatingMul(plan.tiles, plan.segments), plan.chunks), call.execution.num_threads);
   // Every element passes once: when it all takes more than the cache twice over, none of the output would be found
   // there.
   const std::int64_t table_bytes =
-      plan.table_rows * plan.pairs * 2 * size * (2 + call.given[kDcos] + call.given[kDsin]);
+      SaturatingMul(plan.table_rows * plan.pairs, 2 * size * (2 + call.given[kDcos] + call.given[kDsin]));
   const std::int64_t all_bytes = SaturatingMul(count, size * streams) / 2 + table_bytes / 2;
   const std::int64_t cache_bytes = LastLevelCacheBytes();
   plan.large_output = (count >= (std::int64_t{1} << 20) && all_bytes >= cache_bytes) || other_bytes / 2 >= cache_bytes;

@@ -129,23 +129,6 @@ HWY_INLINE double AddHalves(hn::Vec<Tag<double>> v) {
   return lanes[0];
 }
 
-// A row's total so far: the sum is total + error.
-struct RowTotal {
-  double total = 0;
-  double error = 0;
-
-  void Add(double term) {
-    const double sum = total + term;
-    const double part = sum - total;
-    error += (total - (sum - part)) + (term - part);
-    total = sum;
-  }
-  double Sum() const {
-    const double sum = total + error;
-    return sum == sum ? sum : total;  // the error of an infinite total is NaN
-  }
-};
-
 // The virtual lanes of one sum.
 template <class C>
 class LaneSums {
@@ -166,7 +149,7 @@ class LaneSums {
   }
 
   // Adds the lanes, halves on halves, to the total.
-  HWY_INLINE void AddTo(RowTotal& total) const {
+  HWY_INLINE void AddTo(CompensatedSum& total) const {
     const Tag<double> dd;
     if constexpr (std::is_same_v<C, double>) {
       HWY_ALIGN double lanes[kVirtualLanes<C>];
@@ -210,7 +193,7 @@ struct NormRows {
   std::int64_t in_ahead, x_ahead;
   bool stream;
   C mean[kMost], rstd[kMost];
-  RowTotal totals[kMost][2];
+  CompensatedSum totals[kMost][2];
   C means[kMost][2];  // backward: of h, and of h * x_hat
 };
 
@@ -394,7 +377,9 @@ class WideLaneSums {
   HWY_INLINE void AddVector(Vec<C> v, Vec<C> there, std::int64_t number, const Term& term) {
     const std::int64_t first = number * (kLanes<C> / kWide) % kVectors;
     const auto add = [&](std::int64_t i, auto wide, auto wide_there) {
-      const auto terms = kFull ? term(wide) : hn::Mul(term(wide), wide_there);
+      // Not their product: the term of a lane that no pair stands in may be infinite.
+      const auto terms =
+          kFull ? term(wide) : hn::IfThenElseZero(hn::Ne(wide_there, hn::Zero(Tag<double>())), term(wide));
       lanes_[i] = hn::Add(lanes_[i], terms);
     };
     if constexpr (std::is_same_v<C, double>) {

@@ -290,7 +290,7 @@ class NormRunner {
     rows_.x_ahead = Ahead(piece_.x);
     rows_.stream = run_.stream;
     for (std::int64_t r = 0; r < rows; ++r) {
-      rows_.totals[r][0] = rows_.totals[r][1] = RowTotal();
+      rows_.totals[r][0] = rows_.totals[r][1] = CompensatedSum();
       if (piece_.forward) continue;
       const C* const mean = At<const C>(Operand::kMean, piece_.mean, b, s, n + r);
       const C* const rstd = At<const C>(Operand::kRstd, piece_.rstd, b, s, n + r);
@@ -313,7 +313,7 @@ class NormRunner {
     for (std::size_t i = 0; i < count; ++i) parts[i].kernels.finish(rows_, parts[i].part);
   }
 
-  C MeanOf(const RowTotal& total) const {
+  C MeanOf(const CompensatedSum& total) const {
     return CanonicalScalar(RoundTo<C>(total.Sum() / static_cast<double>(piece_.head_dim)));
   }
 
@@ -324,7 +324,7 @@ class NormRunner {
       whole_.kernels.add_values(rows_, whole_.part, centers);
       for (std::int64_t r = 0; r < rows_.rows; ++r) {
         centers[r] = rows_.totals[r][0].total / width;
-        rows_.totals[r][0] = RowTotal();
+        rows_.totals[r][0] = CompensatedSum();
       }
     }
     whole_.kernels.add_squares(rows_, whole_.part, centers);
@@ -391,21 +391,8 @@ void AddNormChunks(const NormPiece& piece, double* partials) {
   const bool errors = piece.type == DType::kF64;
   const std::int64_t values = piece.sum_values();
   const std::int64_t step = values * (errors ? 2 : 1);
-  for (std::int64_t chunk = 1; chunk < piece.chunks; ++chunk) {
-    const double* const next = partials + chunk * step;
-    for (std::int64_t i = 0; i < values; ++i) {
-      const double sum = partials[i] + next[i];
-      if (errors) {
-        const double part = sum - partials[i];
-        partials[values + i] += ((partials[i] - (sum - part)) + (next[i] - part)) + next[values + i];
-      }
-      partials[i] = sum;
-    }
-  }
-  if (!errors) return;
   for (std::int64_t i = 0; i < values; ++i) {
-    const double sum = partials[i] + partials[values + i];
-    if (sum == sum && partials[values + i] != 0) partials[i] = sum;
+    partials[i] = AddPartials(partials + i, errors ? partials + values + i : nullptr, piece.chunks, step);
   }
 }
 

@@ -466,23 +466,6 @@ void RunBlocks(const RotaryRun& run, int thread, std::int64_t begin, std::int64_
 
 // ---- totals of several chunks
 
-// The sum of one table element over the chunks; f64 carries each chunk's error and that of the additions.
-double AddPartials(const double* partials, std::int64_t chunks, std::int64_t stride, bool errors) {
-  double total = partials[0];
-  double error = errors ? partials[1] : 0;
-  for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
-    const double next = partials[chunk * stride];
-    const double sum = total + next;
-    if (errors) {
-      const double part = sum - total;
-      error += ((total - (sum - part)) + (next - part)) + partials[chunk * stride + 1];
-    }
-    total = sum;
-  }
-  const double sum = total + error;
-  return sum == sum && error != 0 ? sum : total;  // as FinishTotals
-}
-
 template <class TableT>
 void AddChunksOf(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
   const RotaryPlanData& plan = *run.plan;
@@ -500,7 +483,9 @@ void AddChunksOf(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
         const std::int64_t sum = (operand == kDsin ? members : 0) + member;
         const double* const from = run.partials + (row * 2 * members + sum) * line;
         for (std::int64_t p = 0; p < plan.pairs; ++p) {
-          const double total = AddPartials(from + p * width, plan.chunks, plan.table_rows * 2 * members * line, errors);
+          const double* const at = from + p * width;
+          const double total =
+              AddPartials(at, errors ? at + 1 : nullptr, plan.chunks, plan.table_rows * 2 * members * line);
           to[p * map.pair_stride + member * map.member_stride] = RoundTo<TableT>(total);
         }
       }

@@ -81,6 +81,24 @@ struct StepSums<C, Sums::kPerPair> {
 
 // ---- sums
 
+// One f64 sum, the errors of its additions (Knuth's two-sum) added up beside.
+struct CompensatedSum {
+  double total = 0;
+  double error = 0;
+
+  void Add(double term) {
+    const double sum = total + term;
+    const double part = sum - total;
+    error += (total - (sum - part)) + (term - part);
+    total = sum;
+  }
+  // An infinite total has a NaN for an error; and -0 + 0 would lose the sign.
+  double Sum() const {
+    const double sum = total + error;
+    return sum == sum && error != 0 ? sum : total;
+  }
+};
+
 // Adds finished runs to the totals and starts new ones. A run starts from -0, which changes no term, not even -0.
 HWY_INLINE void AddRuns(float* runs, double* totals, double*, std::int64_t values) {
   const Tag<double> dd;
@@ -92,7 +110,7 @@ HWY_INLINE void AddRuns(float* runs, double* totals, double*, std::int64_t value
   }
 }
 
-// The same for f64: the error of each addition is kept (Knuth's two-sum) and added up beside.
+// The same for f64, as CompensatedSum does it.
 HWY_INLINE void AddRuns(double* runs, double* totals, double* errors, std::int64_t values) {
   const Tag<double> dd;
   for (std::int64_t i = 0; i < values; i += kLanes<double>) {
@@ -122,15 +140,30 @@ HWY_INLINE Vec<float> FinishTotals(const double* totals, const double*, float) {
   return hn::Combine(Tag<float>(), convert(totals + kLanes<double>), convert(totals));
 }
 
+// As CompensatedSum's Sum.
 template <class TableT>
 HWY_INLINE Vec<double> FinishTotals(const double* totals, const double* errors, double) {
   const Tag<double> dd;
   const auto total = hn::Load(dd, totals);
   const auto error = hn::Load(dd, errors);
   const auto sum = hn::Add(total, error);
-  // An infinite total has a NaN for an error; and -0 + 0 would lose the sign.
   const auto adds = hn::And(hn::Eq(sum, sum), hn::Ne(error, hn::Zero(dd)));
   return hn::IfThenElse(adds, sum, total);
+}
+
+// The sum over chunks, `step` apart, of one element's totals; f64 has the errors of those (else null), too.
+inline double AddPartials(const double* totals, const double* errors, std::int64_t chunks, std::int64_t step) {
+  if (errors == nullptr) {
+    double total = totals[0];
+    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) total += totals[chunk * step];
+    return total;
+  }
+  CompensatedSum sum{totals[0], errors[0]};
+  for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
+    sum.Add(totals[chunk * step]);
+    sum.error += errors[chunk * step];
+  }
+  return sum.Sum();
 }
 
 // Where a block's sums are: in runs alone (one run a sum), or in totals.

@@ -148,6 +148,17 @@ TEST_P(NormRopeKnownAnswers, ALargeMeanCostsTheForwardNothing) {
   }
 }
 
+// The square of the mean overflows; that of no deviation does.
+TEST_P(NormRopeKnownAnswers, AHugeMeanMakesNoNaN) {
+  for (const std::int64_t head_dim : {1, 2, 4, 6, 8, 20, 130}) {
+    NormRopeForwardTensors tensors(Problem(NormType::kLayerAffine, DType::kF64, {1, 2, 3, head_dim}));
+    tensors.x.Fill([](std::int64_t i) { return 1e155 * (1 + 1e-3 * static_cast<double>(i * i % 23)); });
+    RunAndCheck(tensors);
+    for (const double rstd : tensors.rstd.Values()) EXPECT_GT(rstd, 0) << head_dim;
+    for (const double y : tensors.y.Values()) EXPECT_TRUE(std::isfinite(y)) << head_dim;
+  }
+}
+
 // ---- Sums over rows ---------------------------------------------------------------------------------------------
 
 TEST_P(NormRopeKnownAnswers, AThousandOnesSumToAThousand) {

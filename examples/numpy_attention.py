@@ -52,9 +52,8 @@ def by_gyrograd(rows, norms, options):
     def backward(dquery, dkey, dvalue):
         inputs = {name: x for name, x in rows.items() if not name.endswith("value")}
         weights = {name: weight for name, weight in norms.items() if name.endswith("weight")}
-        saved = dict(list(y._asdict().items())[3:])
         gradients = gg.norm_rope_concat_backward(
-            dquery, dkey, dvalue, **inputs, **weights, **saved, **turning, **options
+            dquery, dkey, dvalue, **inputs, **weights, **y.statistics, **turning, **options
         )
         return {name: gradient for name, gradient in gradients._asdict().items() if gradient is not None}
 

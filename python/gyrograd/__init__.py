@@ -5,11 +5,24 @@ arrays on the CPU.
 from dataclasses import dataclass as _dataclass
 
 from gyrograd import _core
-from gyrograd._core import rotary, rotary_backward
-from gyrograd._norm_rope import norm_rope, norm_rope_backward, norm_rope_concat, norm_rope_concat_backward
+from gyrograd._norm_rope import (
+    NormRope,
+    NormRopeConcat,
+    NormRopeConcatGradients,
+    NormRopeGradients,
+    norm_rope,
+    norm_rope_backward,
+    norm_rope_concat,
+    norm_rope_concat_backward,
+)
+from gyrograd._rotary import rotary, rotary_backward
 
 __all__ = [
     "Info",
+    "NormRope",
+    "NormRopeConcat",
+    "NormRopeConcatGradients",
+    "NormRopeGradients",
     "info",
     "norm_rope",
     "norm_rope_backward",

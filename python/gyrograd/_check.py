@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from gyrograd._inputs import InputError
 from gyrograd._verdicts import Verdict
 
 AT_ONCE = min(4, len(os.sched_getaffinity(0)))  # cases; the largest takes about 1 GB
+OPERATORS = {"rotary": _check_rotary, "norm_rope_concat": _check_norm_rope_concat}
 # A column by which an operator's cases are known; rotary's are those without any.
 MARKS = {"norm_added_type": _check_norm_rope_concat}
 
@@ -39,13 +40,15 @@ class Outcome:
         return all(verdict.ok for verdict in self.verdicts.values())
 
 
-def read_cases(path: Path) -> list[Case]:
-    """All cases of a file; InputError with file, line, column and value at the first that is not one."""
+def read_cases(path: Path, operator_name: str | None = None) -> list[Case]:
+    """All cases of a file, whose columns tell the operator unless it is named; InputError with file, line, column and
+    value at the first that is not one.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
             header = reader.fieldnames or ()
-            operator = next((MARKS[column] for column in header if column in MARKS), _check_rotary)
+            operator = OPERATORS.get(operator_name) or _operator_of(header)
             missing = [column for column in ("id", *operator.COLUMNS) if column not in header]
             if missing:
                 raise InputError(f"{path}:1: the header lacks the columns {', '.join(missing)}")
@@ -60,6 +63,10 @@ def read_cases(path: Path) -> list[Case]:
     if not cases:
         raise InputError(f"{path}: no cases")
     return cases
+
+
+def _operator_of(header: Sequence[str]) -> ModuleType:
+    return next((MARKS[column] for column in header if column in MARKS), _check_rotary)
 
 
 def _read_case(path: Path, operator: ModuleType, line: int, row: dict[str, str]) -> Case:

@@ -9,6 +9,7 @@ from gyrograd import _core, norm_rope_concat_backward
 from gyrograd._concat_problem import SIZES, ConcatProblem
 from gyrograd._inputs import (
     DTYPES,
+    MORE_ROPE_TYPES,
     ROPE_TYPES,
     InputError,
     parse_concat_order,
@@ -121,7 +122,7 @@ def group_of(problem: Problem) -> dict[str, str]:
 
 def rank_of(problem: Problem) -> tuple[int, int]:
     """Groups stand in this order."""
-    ropes = (*ROPE_TYPES, "quarter", "interleave-half")
+    ropes = (*ROPE_TYPES, *MORE_ROPE_TYPES)
     return ropes.index(problem.rope_type), list(DTYPES).index(problem.dtype)
 
 

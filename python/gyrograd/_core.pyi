@@ -1,90 +1,35 @@
 # Types of the extension module. Arrays come as NumPy arrays or through DLPack; results are of the first one's kind.
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any
 
-_Array = TypeVar("_Array")
-_Mode = Literal["half", "interleave", "quarter", "interleave-half", 0, 1, 2, 3]
-_Name = Literal["dx", "dcos", "dsin"]
-_Target = Literal["best", "avx512", "avx2", "neon", "portable"]
-_Out = Any | tuple[Any | None] | tuple[Any | None, Any | None, Any | None]
+from gyrograd._types import Mode, RotaryName, Target
 
-@overload
 def rotary_backward(
-    dy: _Array,
+    dy: Any,
     cos: Any,
     sin: Any,
-    x: None = None,
-    *,
-    mode: _Mode = "half",
-    per_pair_tables: bool = False,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    outputs: None = None,
-    out: None = None,
-    threads: int | None = None,
-    cpu_target: _Target | None = None,
-) -> _Array: ...
-@overload
-def rotary_backward(
-    dy: _Array,
-    cos: Any,
-    sin: Any,
-    x: None = None,
-    *,
-    mode: _Mode = "half",
-    per_pair_tables: bool = False,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    outputs: Collection[_Name] | None = None,
-    out: _Out | None = None,
-    threads: int | None = None,
-    cpu_target: _Target | None = None,
-) -> _Array | None: ...
-@overload
-def rotary_backward(
-    dy: _Array,
-    cos: Any,
-    sin: Any,
-    x: _Array,
-    *,
-    mode: _Mode = "half",
-    per_pair_tables: bool = False,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    outputs: None = None,
-    out: None = None,
-    threads: int | None = None,
-    cpu_target: _Target | None = None,
-) -> tuple[_Array, _Array, _Array]: ...
-@overload
-def rotary_backward(
-    dy: _Array,
-    cos: Any,
-    sin: Any,
-    x: _Array,
-    *,
-    mode: _Mode = "half",
-    per_pair_tables: bool = False,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    outputs: Collection[_Name] | None = None,
-    out: _Out | None = None,
-    threads: int | None = None,
-    cpu_target: _Target | None = None,
-) -> tuple[_Array | None, _Array | None, _Array | None]: ...
+    x: Any,
+    mode: Any,
+    per_pair_tables: Any,
+    rotary_dim: Any,
+    rotary_offset: Any,
+    outputs: Any,
+    out: Any,
+    threads: Any,
+    cpu_target: Any,
+) -> Any: ...
 def rotary(
-    x: _Array,
+    x: Any,
     cos: Any,
     sin: Any,
-    *,
-    mode: _Mode = "half",
-    per_pair_tables: bool = False,
-    rotary_dim: int | None = None,
-    rotary_offset: int = 0,
-    out: Any | None = None,
-    threads: int | None = None,
-    cpu_target: _Target | None = None,
-) -> _Array: ...
+    mode: Any,
+    per_pair_tables: Any,
+    rotary_dim: Any,
+    rotary_offset: Any,
+    out: Any,
+    threads: Any,
+    cpu_target: Any,
+) -> Any: ...
 def describe_rotary_backward(
     dy_shape: Sequence[int],
     cos_shape: Sequence[int],
@@ -92,13 +37,13 @@ def describe_rotary_backward(
     table_dtype: str,
     *,
     with_x: bool = True,
-    outputs: Collection[_Name] | None = None,
-    mode: _Mode = "half",
+    outputs: Collection[RotaryName] | None = None,
+    mode: Mode = "half",
     per_pair_tables: bool = False,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     threads: int | None = None,
-    cpu_target: _Target | None = None,
+    cpu_target: Target | None = None,
 ) -> str: ...
 def explain_rotary_backward(
     dy_shape: Sequence[int],
@@ -107,7 +52,7 @@ def explain_rotary_backward(
     table_dtype: str,
     *,
     table_gradients: bool = True,
-    mode: _Mode = "half",
+    mode: Mode = "half",
     per_pair_tables: bool = False,
     rotary_dim: int | None = None,
 ) -> list[dict[str, Any]]: ...

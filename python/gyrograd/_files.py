@@ -3,77 +3,130 @@
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
+from safetensors import SafetensorError
 
 from gyrograd._inputs import InputError
 
 ARCHIVES = (".npz", ".safetensors")
 
 
-def read_tensors(inputs: Iterable[str], names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The tensors of these names.
+@dataclass(frozen=True)
+class Known:
+    """The names that tensors may have, and what to add to a refusal of others."""
 
-    Each input is an archive (tensors of other names in it are left alone), a .npy file called after its tensor, or
-    NAME=FILE.npy.
-    """
+    names: tuple[str, ...]
+    hint: Callable[[Iterable[str]], str] = lambda _: ""
+
+    def require(self, names: Iterable[str]) -> None:
+        """ValueError where there are others among the names of a file."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise ValueError(
+                f"unknown tensor {', '.join(unknown)}; known are {', '.join(self.names)}{self.hint(names)}"
+            )
+
+
+def read_tensors(inputs: Iterable[str], known: Known) -> dict[str, np.ndarray]:
+    """The tensors of all inputs: archives, .npy files called after their tensors, or NAME=FILE.npy."""
     tensors: dict[str, np.ndarray] = {}
     for text in inputs:
-        for name, tensor in _read_input(text, names).items():
+        for name, tensor in _read_input(text, known).items():
             if name in tensors:
                 raise InputError(f"{text}: {name} was given already")
             tensors[name] = tensor
     return tensors
 
 
-def _read_input(text: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    name, equals, rest = text.partition("=")
-    named = bool(equals) and name in names
-    path = Path(rest if named else text)
+def _read_input(text: str, known: Known) -> dict[str, np.ndarray]:
+    name, path = _split(text, known)
     if path.suffix == ".npy":
-        name = name if named else path.stem
-        if name not in names:
-            raise InputError(f"{path}: a .npy file holds one tensor; say which: {names[0]}={path}")
+        if name is None and path.stem not in known.names:
+            say = f"a .npy file holds one tensor; say which: {known.names[0]}={path}"
+            raise InputError(f"{path}: {say}{known.hint([path.stem])}")
+        name = path.stem if name is None else name
+        _guarded(text, lambda: known.require([name]))
         return {name: _guarded(path, lambda: _native(_load_npy(path)))}
-    if path.suffix not in ARCHIVES or named:
+    if path.suffix not in ARCHIVES or name is not None:
         raise InputError(f"{text}: not a .npz or .safetensors file, nor NAME=FILE.npy")
     load = _load_npz if path.suffix == ".npz" else _load_safetensors
-    return _guarded(path, lambda: {name: _native(tensor) for name, tensor in load(path, names).items()})
+    return _guarded(path, lambda: {name: _native(tensor) for name, tensor in load(path, known).items()})
 
 
-def _guarded(path: Path, read: Callable):
+def _split(text: str, known: Known) -> tuple[str | None, Path]:
+    """NAME=FILE in its two parts; a path with an equals sign of its own as it is."""
+    name, equals, rest = text.partition("=")
+    if not equals or (name not in known.names and Path(text).exists()):
+        return None, Path(text)
+    return name, Path(rest)
+
+
+# What a file's library raises about what is in it; zlib, RuntimeError and NotImplementedError: of zip archives.
+_BROKEN = (ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, SafetensorError)
+
+
+def _guarded(path: object, read: Callable):
     """Whatever the file's library raises about a file becomes one error that names the file."""
     try:
         return read()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except _BROKEN as error:
+        raise InputError(f"{path}: {error.args[0] if isinstance(error, KeyError) else error}") from error
 
 
 def _load_npy(path: Path) -> np.ndarray:
-    tensor = np.load(path, allow_pickle=False)
-    if not isinstance(tensor, np.ndarray):
-        raise ValueError("the file is an .npz archive by content")
-    return tensor
+    _require_kind(path)
+    return _array("the array", lambda: np.load(path, allow_pickle=False))
 
 
-def _load_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    archive = np.load(path, allow_pickle=False)
-    if isinstance(archive, np.ndarray):
-        raise ValueError("the file is a .npy file by content")
-    with archive:
-        return {name: archive[name] for name in names if name in archive.files}
+def _load_npz(path: Path, known: Known) -> dict[str, np.ndarray]:
+    _require_kind(path)
+    with np.load(path, allow_pickle=False) as archive:
+        known.require(archive.files)
+        return {name: _array(name, lambda name=name: archive[name]) for name in archive.files}
 
 
-def _load_safetensors(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    with safetensors.safe_open(path, framework="np") as archive:
-        return {name: archive.get_tensor(name) for name in set(names) & set(archive.keys())}
+def _require_kind(path: Path) -> None:
+    """NumPy would take what it does not know for a pickle, and advise to allow that."""
+    with path.open("rb") as file:
+        kind = ".npz" if zipfile.is_zipfile(file) else ""
+        file.seek(0)
+        kind = ".npy" if file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX else kind
+    if kind != path.suffix:
+        raise ValueError(f"not a {path.suffix} file{f' but a {kind} file by content' if kind else ''}")
+
+
+def _array(name: str, load: Callable[[], object]) -> np.ndarray:
+    try:
+        array = load()
+    except ValueError as error:
+        is_object = "Object arrays" in str(error)
+        raise ValueError(f"{name} holds Python objects, not numbers" if is_object else f"{name}: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{name} is not an array")
+    return array
+
+
+def _load_safetensors(path: Path, known: Known) -> dict[str, np.ndarray]:
+    with _open_safetensors(path) as archive:
+        known.require(archive.keys())
+        return {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+
+
+def _open_safetensors(path: Path):
+    try:
+        return safetensors.safe_open(path, framework="np")
+    except SafetensorError as error:
+        raise ValueError(f"not a .safetensors file ({error})") from error
 
 
 def _native(tensor: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What the commands read from their users: shapes, types, and the error that says what is wrong with them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 MODES = ("half", "interleave", "quarter", "interleave-half")
 NORM_TYPES = ("none", "layer", "layer_affine", "rms", "rms_affine")
 ROPE_TYPES = ("none", "interleave", "half")
+MORE_ROPE_TYPES = ("quarter", "interleave-half")  # without numbers
 CONCAT_ORDERS = ("stream_first", "encoder_first")
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -33,6 +34,11 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
+def numbered(names: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The names with their numbers; `more` have none."""
+    return ", ".join((*(f"{name} ({number})" for number, name in enumerate(names)), *more))
+
+
 def choice_parser(what: str, names: tuple[str, ...], more: tuple[str, ...] = ()) -> Callable[[str], str]:
     """A function that reads one of these names, or its number; `more` are names without one."""
 
@@ -41,16 +47,14 @@ def choice_parser(what: str, names: tuple[str, ...], more: tuple[str, ...] = ())
             return text
         if text in map(str, range(len(names))):
             return names[int(text)]
-        listed = ", ".join((*names, *more))
-        numbers = "or" if not more else f"{', '.join(names)} or"
-        raise ValueError(f"{text!r} is not a {what}; {what}s are {listed} ({numbers} 0 to {len(names) - 1})")
+        raise ValueError(f"{text!r} is not a {what}; {what}s are {numbered(names, more)}")
 
     return parse
 
 
 parse_mode = choice_parser("mode", MODES)
 parse_norm_type = choice_parser("norm type", NORM_TYPES)
-parse_rope_type = choice_parser("rope type", ROPE_TYPES, ("quarter", "interleave-half"))
+parse_rope_type = choice_parser("rope type", ROPE_TYPES, MORE_ROPE_TYPES)
 parse_concat_order = choice_parser("concat order", CONCAT_ORDERS)
 
 

@@ -1,73 +1,106 @@
 """Norm and rotary of attention's rows, and of the query, key and value of two streams: forwards and gradients."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from gyrograd import _core
+from gyrograd._types import (
+    Array,
+    Array_co,
+    ConcatForwardOptions,
+    ConcatOptions,
+    ConcatOrder,
+    Layout,
+    Names,
+    NormType,
+    RopeType,
+    SegmentForwardOptions,
+    SegmentOptions,
+    Target,
+)
 
-Array = TypeVar("Array")
-NormType = Literal["none", "layer", "layer_affine", "rms", "rms_affine", 0, 1, 2, 3, 4]
-RopeType = Literal["none", "interleave", "half", "quarter", "interleave-half", 0, 1, 2]
-ConcatOrder = Literal["stream_first", "encoder_first", 0, 1]
-Layout = Literal["BNSD", "BSND"]
-Target = Literal["best", "avx512", "avx2", "neon", "portable"]
-Names = Collection[str] | None
 Out = Mapping[str, Any] | None
 
 
-class NormRope(NamedTuple, Generic[Array]):
-    """Results of norm_rope; None for what was not asked for."""
+class NormRope(NamedTuple, Generic[Array_co]):
+    """Results of norm_rope; None for what was not asked for, and for statistics that the norm has not."""
 
-    y: Array | None
-    mean: Array | None
-    rstd: Array | None
+    y: Array_co
+    mean: Array_co | None
+    rstd: Array_co | None
 
-
-class NormRopeGradients(NamedTuple, Generic[Array]):
-    """Results of norm_rope_backward; None for what was not asked for."""
-
-    dx: Array | None
-    dweight: Array | None
-    dbias: Array | None
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The mean and rstd that are there, as keywords of norm_rope_backward: `**result.statistics`."""
+        return _present(self, ("mean", "rstd"))
 
 
-class NormRopeConcat(NamedTuple, Generic[Array]):
+class NormRopeGradients(NamedTuple, Generic[Array_co]):
+    """Results of norm_rope_backward; None for what was not asked for, and for parameters that the norm has not."""
+
+    dx: Array_co
+    dweight: Array_co | None
+    dbias: Array_co | None
+
+
+class NormRopeConcat(NamedTuple, Generic[Array_co]):
     """Results of norm_rope_concat: the joint query, key and value, and the statistics that the backward takes; None for
-    what was not asked for.
+    what was not asked for, and for what the arguments do not define.
     """
 
-    query: Array | None
-    key: Array | None
-    value: Array | None
-    norm_query_mean: Array | None
-    norm_query_rstd: Array | None
-    norm_key_mean: Array | None
-    norm_key_rstd: Array | None
-    norm_added_query_mean: Array | None
-    norm_added_query_rstd: Array | None
-    norm_added_key_mean: Array | None
-    norm_added_key_rstd: Array | None
+    query: Array_co
+    key: Array_co
+    value: Array_co
+    norm_query_mean: Array_co | None
+    norm_query_rstd: Array_co | None
+    norm_key_mean: Array_co | None
+    norm_key_rstd: Array_co | None
+    norm_added_query_mean: Array_co | None
+    norm_added_query_rstd: Array_co | None
+    norm_added_key_mean: Array_co | None
+    norm_added_key_rstd: Array_co | None
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The means and rstds that are there, as keywords of norm_rope_concat_backward: `**result.statistics`."""
+        return _present(self, self._fields[3:])
 
 
-class NormRopeConcatGradients(NamedTuple, Generic[Array]):
-    """Results of norm_rope_concat_backward: every input's gradient under its name; None for what was not asked for."""
+class NormRopeConcatGradients(NamedTuple, Generic[Array_co]):
+    """Results of norm_rope_concat_backward: every input's gradient under its name; None for what was not asked for, and
+    for what the arguments do not define.
+    """
 
-    query: Array | None
-    key: Array | None
-    value: Array | None
-    encoder_query: Array | None
-    encoder_key: Array | None
-    encoder_value: Array | None
-    norm_query_weight: Array | None
-    norm_query_bias: Array | None
-    norm_key_weight: Array | None
-    norm_key_bias: Array | None
-    norm_added_query_weight: Array | None
-    norm_added_query_bias: Array | None
-    norm_added_key_weight: Array | None
-    norm_added_key_bias: Array | None
+    query: Array_co
+    key: Array_co
+    value: Array_co
+    encoder_query: Array_co | None
+    encoder_key: Array_co | None
+    encoder_value: Array_co | None
+    norm_query_weight: Array_co | None
+    norm_query_bias: Array_co | None
+    norm_key_weight: Array_co | None
+    norm_key_bias: Array_co | None
+    norm_added_query_weight: Array_co | None
+    norm_added_query_bias: Array_co | None
+    norm_added_key_weight: Array_co | None
+    norm_added_key_bias: Array_co | None
 
 
+def _present(results: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(results, name) for name in names if getattr(results, name) is not None}
+
+
+@overload
+def norm_rope(
+    x: Array,
+    weight: Any = None,
+    bias: Any = None,
+    cos: Any = None,
+    sin: Any = None,
+    **options: Unpack[SegmentForwardOptions],
+) -> NormRope[Array]: ...
+@overload
 def norm_rope(
     x: Array,
     weight: Any = None,
@@ -75,8 +108,19 @@ def norm_rope(
     cos: Any = None,
     sin: Any = None,
     *,
-    norm_type: NormType = "none",
-    rope_type: RopeType = "none",
+    outputs: Names = None,
+    out: Out = None,
+    **options: Unpack[SegmentForwardOptions],
+) -> NormRope[Array | None]: ...
+def norm_rope(
+    x: Array,
+    weight: Any = None,
+    bias: Any = None,
+    cos: Any = None,
+    sin: Any = None,
+    *,
+    norm_type: NormType | None = None,
+    rope_type: RopeType | None = None,
     eps: float = 1e-5,
     per_pair_tables: bool = False,
     rotary_dim: int | None = None,
@@ -87,13 +131,13 @@ def norm_rope(
     out: Out = None,
     threads: int | None = None,
     cpu_target: Target | None = None,
-) -> NormRope[Array]:
+) -> NormRope[Array | None]:
     """Norm, then rotary position embedding, of attention's rows: an LLM's QK-norm.
 
     Args:
       x: [B, S, N, D].
       weight, bias: [D]; for "layer_affine" both, for "rms_affine" weight.
-      cos, sin: the tables, unless rope_type is "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
+      cos, sin: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
         (R/2 with per_pair_tables).
       norm_type: "none" (0), "layer" (1), "layer_affine" (2), "rms" (3) or "rms_affine" (4). Over the D
         channels of a row: layer norms make (x - mean) * rstd with rstd = 1 / sqrt(mean((x - mean)**2) + eps), RMS norms
@@ -104,10 +148,13 @@ def norm_rope(
       rotary_dim, rotary_offset: channels rotary_offset .. rotary_offset + R - 1 turn; R is all of them unless given.
       rope_start: the tables turn positions rope_start .. rope_start + L - 1; the others pass.
       out_layout: y is [B, N, S, D] ("BNSD") or [B, S, N, D] ("BSND").
-      outputs: names of the results wanted. Default: all that the types define.
-      out: a dict from results' names to arrays to write; y may be x, the same element in the same place.
+      outputs: names of the results wanted. Default, without outputs and out: all that the types define.
+      out: a dict from results' names to arrays to write; y may be x, the same element in the same place. A result given
+        here is wanted, and without outputs no other is: out={"y": array} gives rstd None. What outputs names and out
+        lacks is a new array.
       threads, cpu_target: as in rotary_backward; neither changes a bit of the result.
-    What the types do not use is ignored. Types and arrays: as in norm_rope_concat.
+    What the chosen types do not use is ignored. A type that is not chosen (None) is "none", and then its arrays are
+    refused: weight and bias without norm_type, tables without rope_type. Types and arrays: as in norm_rope_concat.
 
     Returns:
       y in x's type, and the statistics that norm_rope_backward takes, [B, S, N, 1] in float32 (float64 beside float64):
@@ -119,6 +166,18 @@ def norm_rope(
     return NormRope._make(_core.norm_rope(locals()))
 
 
+@overload
+def norm_rope_backward(
+    dy: Array,
+    x: Any = None,
+    weight: Any = None,
+    mean: Any = None,
+    rstd: Any = None,
+    cos: Any = None,
+    sin: Any = None,
+    **options: Unpack[SegmentOptions],
+) -> NormRopeGradients[Array]: ...
+@overload
 def norm_rope_backward(
     dy: Array,
     x: Any = None,
@@ -128,8 +187,21 @@ def norm_rope_backward(
     cos: Any = None,
     sin: Any = None,
     *,
-    norm_type: NormType = "none",
-    rope_type: RopeType = "none",
+    outputs: Names = None,
+    out: Out = None,
+    **options: Unpack[SegmentOptions],
+) -> NormRopeGradients[Array | None]: ...
+def norm_rope_backward(
+    dy: Array,
+    x: Any = None,
+    weight: Any = None,
+    mean: Any = None,
+    rstd: Any = None,
+    cos: Any = None,
+    sin: Any = None,
+    *,
+    norm_type: NormType | None = None,
+    rope_type: RopeType | None = None,
     per_pair_tables: bool = False,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
@@ -139,18 +211,20 @@ def norm_rope_backward(
     out: Out = None,
     threads: int | None = None,
     cpu_target: Target | None = None,
-) -> NormRopeGradients[Array]:
+) -> NormRopeGradients[Array | None]:
     """Gradients of norm_rope.
 
     Args:
       dy: gradient of y, [B, N, S, D], or [B, S, N, D] where out_layout is "BSND".
       x: [B, S, N, D]; for every norm.
       weight: [D]; for the affine norms (dx alone needs it).
-      mean, rstd: as norm_rope gave them, [B, S, N, 1]; mean for layer norms, rstd for every norm.
-      outputs: names of the results wanted. Default: all that the types define.
+      mean, rstd: as norm_rope gave them (its result's `statistics`), [B, S, N, 1]; mean for layer norms, rstd for every
+        norm.
+      outputs: names of the results wanted. Default, without outputs and out: all that the types define.
       out: a dict from results' names to arrays to write; dx may be x or dy, dweight weight, the same element in the
-        same place.
-      cos, sin and the other keywords: as in norm_rope.
+        same place. A result given here is wanted, and without outputs no other is: out={"dx": array} gives dweight
+        None. What outputs names and out lacks is a new array.
+      cos, sin and the other keywords: as in norm_rope. mean and rstd, too, are refused without norm_type.
 
     Returns:
       dx, [B, S, N, D] in dy's type; dweight and dbias, [D] in weight's type, where norm_type has them. A named tuple,
@@ -163,6 +237,29 @@ def norm_rope_backward(
     return NormRopeGradients._make(_core.norm_rope_backward(locals()))
 
 
+@overload
+def norm_rope_concat(
+    query: Array,
+    key: Array,
+    value: Array,
+    encoder_query: Any = None,
+    encoder_key: Any = None,
+    encoder_value: Any = None,
+    **options: Unpack[ConcatForwardOptions],
+) -> NormRopeConcat[Array]: ...
+@overload
+def norm_rope_concat(
+    query: Array | None,
+    key: Array | None = None,
+    value: Array | None = None,
+    encoder_query: Any = None,
+    encoder_key: Any = None,
+    encoder_value: Any = None,
+    *,
+    outputs: Names = None,
+    out: Out = None,
+    **options: Unpack[ConcatForwardOptions],
+) -> NormRopeConcat[Array | None]: ...
 def norm_rope_concat(
     query: Array | None,
     key: Array | None = None,
@@ -180,9 +277,9 @@ def norm_rope_concat(
     norm_added_key_bias: Any = None,
     rope_sin: Any = None,
     rope_cos: Any = None,
-    norm_type: NormType = "none",
-    norm_added_type: NormType = "none",
-    rope_type: RopeType = "none",
+    norm_type: NormType | None = None,
+    norm_added_type: NormType | None = None,
+    rope_type: RopeType | None = None,
     concat_order: ConcatOrder = "stream_first",
     eps: float = 1e-5,
     *,
@@ -197,7 +294,7 @@ def norm_rope_concat(
     out: Out = None,
     threads: int | None = None,
     cpu_target: Target | None = None,
-) -> NormRopeConcat[Array]:
+) -> NormRopeConcat[Array | None]:
     """Query, key and value of two streams (an image's, and a text's called the encoder's) as attention takes them:
     norm of queries and keys, concatenation along the sequence, transposition, rotary position embedding of queries
     and keys.
@@ -208,7 +305,7 @@ def norm_rope_concat(
       encoder_query: [B, Seq, N, D]. encoder_key, encoder_value: [B, Sek, N, D]. None: that stream is absent.
       norm_query_weight, norm_query_bias ...: [D]; needed as norm_type (of query and key) and norm_added_type (of the
         encoder's query and key, "added") say: "layer_affine" takes both, "rms_affine" the weight.
-      rope_sin, rope_cos: the tables, unless rope_type is "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
+      rope_sin, rope_cos: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
         (R/2 with per_pair_tables). Mind the order.
       norm_type, norm_added_type, rope_type, eps, per_pair_tables, rotary_dim, rotary_offset: as in norm_rope.
       concat_order: "stream_first" (0), the encoder's rows last, or "encoder_first" (1).
@@ -216,11 +313,13 @@ def norm_rope_concat(
       encoder_rope_sin, encoder_rope_cos: the encoder streams' own tables; then both pairs of tables cover positions
         rope_start and on of their own stream.
       out_layout: the joint results are [B, N, S, D] ("BNSD") or [B, S, N, D] ("BSND").
-      outputs: names of the results wanted. Default: all that the arguments define.
+      outputs: names of the results wanted. Default, without outputs and out: all that the arguments define.
       out: a dict from results' names to arrays to write. A joint result may lie on its rows of its inputs, the same
-        element in the same place.
+        element in the same place. A result given here is wanted, and without outputs no other is: out={"query": array}
+        gives no statistics. What outputs names and out lacks is a new array.
       threads, cpu_target: as in rotary_backward; neither changes a bit of the result.
-    What the types do not use is ignored.
+    What the chosen types do not use is ignored. A type that is not chosen (None) is "none", and then its arrays are
+    refused: weights and biases without norm_type or norm_added_type, tables without rope_type.
 
     Types: all rows of one type: float64, float32, float16 or bfloat16 (ml_dtypes.bfloat16 in NumPy); tables of that
     type, or float32 beside float16 and bfloat16; weights and biases likewise, all of one type; statistics float32
@@ -241,6 +340,31 @@ def norm_rope_concat(
     return NormRopeConcat._make(_core.norm_rope_concat(locals()))
 
 
+@overload
+def norm_rope_concat_backward(
+    grad_query_output: Array,
+    grad_key_output: Array,
+    grad_value_output: Array,
+    query: Any = None,
+    key: Any = None,
+    encoder_query: Any = None,
+    encoder_key: Any = None,
+    **options: Unpack[ConcatOptions],
+) -> NormRopeConcatGradients[Array]: ...
+@overload
+def norm_rope_concat_backward(
+    grad_query_output: Array | None,
+    grad_key_output: Array | None = None,
+    grad_value_output: Array | None = None,
+    query: Any = None,
+    key: Any = None,
+    encoder_query: Any = None,
+    encoder_key: Any = None,
+    *,
+    outputs: Names = None,
+    out: Out = None,
+    **options: Unpack[ConcatOptions],
+) -> NormRopeConcatGradients[Array | None]: ...
 def norm_rope_concat_backward(
     grad_query_output: Array | None,
     grad_key_output: Array | None = None,
@@ -263,9 +387,9 @@ def norm_rope_concat_backward(
     norm_added_key_rstd: Any = None,
     rope_sin: Any = None,
     rope_cos: Any = None,
-    norm_type: NormType = "none",
-    norm_added_type: NormType = "none",
-    rope_type: RopeType = "none",
+    norm_type: NormType | None = None,
+    norm_added_type: NormType | None = None,
+    rope_type: RopeType | None = None,
     concat_order: ConcatOrder = "stream_first",
     *,
     encoder_rope_sin: Any = None,
@@ -279,7 +403,7 @@ def norm_rope_concat_backward(
     out: Out = None,
     threads: int | None = None,
     cpu_target: Target | None = None,
-) -> NormRopeConcatGradients[Array]:
+) -> NormRopeConcatGradients[Array | None]:
     """Gradients of norm_rope_concat.
 
     Args:
@@ -287,14 +411,17 @@ def norm_rope_concat_backward(
         sequences, or [B, S, N, D] where out_layout is "BSND". Each may be None: then its streams have no gradients.
       query, key, encoder_query, encoder_key: the forward's inputs. The norms read them, and their lengths cut the joint
         sequences: without a norm they may be None, an encoder's then is absent and the other has what is left.
-      norm_query_weight, norm_query_mean, norm_query_rstd ...: the forward's weights, [D], and the statistics it gave,
-        [B, S, N, 1]; needed as norm_type and norm_added_type say: mean for layer norms, rstd for every norm, weight
-        for the affine ones.
-      outputs: names of the results wanted. Default: all that the arguments define. A weight's or bias's gradient of an
-        absent stream is given, as zeros, only where named.
+      norm_query_weight, norm_query_mean, norm_query_rstd ...: the forward's weights, [D], and the statistics it gave
+        (its result's `statistics`), [B, S, N, 1]; needed as norm_type and norm_added_type say: mean for layer norms,
+        rstd for every norm, weight for the affine ones.
+      outputs: names of the results wanted. Default, without outputs and out: all that the arguments define. A weight's
+        or bias's gradient of an absent stream is given, as zeros, only where named.
       out: a dict from results' names to arrays to write. A gradient may be its input, or lie on its own rows of the
-        incoming gradient; a weight's gradient may be the weight; the same element in the same place.
-      rope_sin, rope_cos and the other keywords, and types: as in norm_rope_concat.
+        incoming gradient; a weight's gradient may be the weight; the same element in the same place. A result given
+        here is wanted, and without outputs no other is: out={"query": array} gives no weight's gradient. What outputs
+        names and out lacks is a new array.
+      rope_sin, rope_cos and the other keywords, and types: as in norm_rope_concat. Means and rstds, too, are refused
+        where their norm's type is not chosen.
 
     Returns:
       The gradient of every input of that name: query, key, value, encoder_query, encoder_key, encoder_value in the

@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from gyrograd._concat_problem import DEFAULTS, SIZES, ConcatProblem
 from gyrograd._inputs import (
     CONCAT_ORDERS,
     MODES,
+    MORE_ROPE_TYPES,
     NORM_TYPES,
     ROPE_TYPES,
+    numbered,
     parse_concat_order,
     parse_count,
     parse_dtype,
@@ -22,7 +25,7 @@ from gyrograd._inputs import (
     parse_rope_type,
     parse_shape,
 )
-from gyrograd._norm_rope import NormRopeConcatGradients
+from gyrograd._norm_rope import NormRopeConcatGradients, NormRopeGradients
 
 
 def argument(parse: Callable[[str], object]) -> Callable[[str], object]:
@@ -43,10 +46,6 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _numbered(names: Sequence[str]) -> str:
-    return ", ".join(f"{name} ({number})" for number, name in enumerate(names))
-
-
 def _names_of(results: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
@@ -64,7 +63,10 @@ class Operator:
     name: str
     tensors: tuple[str, ...]
     required: tuple[str, ...]
+    needs: str  # of the tensors, in words
     results: tuple[str, ...]
+    # Of options that a problem has and a call may lack.
+    problem_defaults: Mapping[str, object] = MappingProxyType({})
 
     def add_options(self, command: argparse.ArgumentParser) -> None:
         """The options of the call."""
@@ -117,11 +119,12 @@ class Rotary(Operator):
     name = "rotary"
     tensors = ("dy", "cos", "sin", "x")
     required = ("dy", "cos", "sin")
+    needs = "dy, cos, sin and, for dcos and dsin, x"
     results = ("dx", "dcos", "dsin")
 
     def add_options(self, command: argparse.ArgumentParser) -> None:
         command.add_argument(
-            "--mode", type=argument(parse_mode), default="half", help=f"{_numbered(MODES)}; default half"
+            "--mode", type=argument(parse_mode), default="half", help=f"{numbered(MODES)}; default half"
         )
         super().add_options(command)
 
@@ -168,21 +171,24 @@ class Rotary(Operator):
         return {"mode": options.mode} | super()._keywords(options)
 
 
-class NormRopeConcat(Operator):
-    """norm_rope_concat_backward."""
+class _Normed(Operator):
+    """What the operators with norms share."""
 
-    name = "norm_rope_concat"
-    # The arrays are the keywords whose default is None, but for those that are no arrays.
-    tensors = tuple(
-        name
-        for name, default in DEFAULTS.items()
-        if default is None and name not in ("rotary_dim", "outputs", "out", "threads", "cpu_target")
-    )
-    required = ("grad_query_output",)
-    results = NormRopeConcatGradients._fields
+    types: Mapping[str, str]  # the options that choose norms: of what
+    problem_defaults = MappingProxyType({"norm_type": "none", "norm_added_type": "none", "rope_type": "none"})
 
     def add_options(self, command: argparse.ArgumentParser) -> None:
-        self._add_types(command)
+        for name, what in self.types.items():
+            command.add_argument(
+                f"--{name.replace('_', '-')}",
+                type=argument(parse_norm_type),
+                help=f"{what}{numbered(NORM_TYPES)}; default none",
+            )
+        command.add_argument(
+            "--rope-type",
+            type=argument(parse_rope_type),
+            help=f"{numbered(ROPE_TYPES, MORE_ROPE_TYPES)}; default none",
+        )
         command.add_argument(
             "--rope-start", type=argument(_integer), default=0, metavar="P", help="the first position that turns"
         )
@@ -194,28 +200,71 @@ class NormRopeConcat(Operator):
         )
         super().add_options(command)
 
-    def _add_types(self, command: argparse.ArgumentParser) -> None:
-        norms, ropes = _numbered(NORM_TYPES), f"{_numbered(ROPE_TYPES)}, quarter, interleave-half"
-        for name, parse, default, text in (
-            ("norm-type", parse_norm_type, "none", f"of query and key: {norms}; default none"),
-            ("norm-added-type", parse_norm_type, "none", "of encoder query and key; default none"),
-            ("rope-type", parse_rope_type, "none", f"{ropes}; default none"),
-            ("concat-order", parse_concat_order, "stream_first", f"{_numbered(CONCAT_ORDERS)}; default stream_first"),
-        ):
-            command.add_argument(f"--{name}", type=argument(parse), default=default, help=text)
+    def _keywords(self, options: argparse.Namespace) -> dict[str, object]:
+        names = (*self.types, "rope_type", "rope_start", "out_layout")
+        return {name: getattr(options, name) for name in names} | super()._keywords(options)
+
+
+class NormRope(_Normed):
+    """norm_rope_backward."""
+
+    name = "norm_rope"
+    tensors = ("dy", "x", "weight", "mean", "rstd", "cos", "sin")
+    required = ("dy",)
+    needs = (
+        "dy; with --norm-type x, rstd, for layer norms mean, for affine ones weight; with --rope-type cos and sin "
+        "(without these options their tensors are refused)"
+    )
+    results = NormRopeGradients._fields
+    types = MappingProxyType({"norm_type": ""})
+
+    def gradients(self, tensors: dict[str, np.ndarray], options: argparse.Namespace) -> dict[str, np.ndarray]:
+        results = gyrograd.norm_rope_backward(**tensors, **self._keywords(options))
+        return {name: result for name, result in results._asdict().items() if result is not None}
+
+
+class NormRopeConcat(_Normed):
+    """norm_rope_concat_backward."""
+
+    name = "norm_rope_concat"
+    # The arrays are the keywords whose default is None, but for those that are no arrays.
+    tensors = tuple(
+        name
+        for name, default in DEFAULTS.items()
+        if default is None
+        and not name.endswith("_type")
+        and name not in ("rotary_dim", "outputs", "out", "threads", "cpu_target")
+    )
+    required = ()
+    needs = (
+        "grad_query_output, grad_key_output, grad_value_output, or some; query, key, encoder_query, encoder_key; "
+        "with --norm-type norm_query_rstd, norm_key_rstd, for layer norms norm_query_mean ..., for affine ones "
+        "norm_query_weight ...; with --norm-added-type norm_added_query_rstd ... likewise; with --rope-type rope_cos, "
+        "rope_sin (without these options their tensors are refused)"
+    )
+    results = NormRopeConcatGradients._fields
+    types = MappingProxyType({"norm_type": "of query and key: ", "norm_added_type": "of encoder query and key: "})
+
+    def add_options(self, command: argparse.ArgumentParser) -> None:
+        super().add_options(command)
+        command.add_argument(
+            "--concat-order",
+            type=argument(parse_concat_order),
+            default="stream_first",
+            help=f"{numbered(CONCAT_ORDERS)}; default stream_first",
+        )
 
     def add_problem(self, command: argparse.ArgumentParser) -> None:
-        for name in SIZES:
-            optional = name in ("seq_encoder_query", "seq_encoder_key", "seq_rope")
-            command.add_argument(
-                f"--{name.replace('_', '-')}",
-                type=argument(parse_count),
-                required=not optional,
-                default=0,
-                metavar="N",
-                help="the tables' rows" if name == "seq_rope" else "0 (default): absent" if optional else None,
-            )
-        command.add_argument("--key-heads", type=argument(parse_count), metavar="N", help="default the query's")
+        absent = {"default": 0, "help": "0 (default): absent"}
+        optional = {
+            "seq_encoder_query": absent,
+            "seq_encoder_key": absent,
+            "seq_rope": {"help": "the tables' rows; default: up to the end of the shorter of the joint query and key"},
+            "key_heads": {"help": "default the query's"},
+        }
+        for name in (*SIZES, "key_heads"):
+            more = optional.get(name, {"required": True})
+            command.add_argument(f"--{name.replace('_', '-')}", type=argument(parse_count), metavar="N", **more)
         dtype = argument(parse_dtype)
         command.add_argument("--dtype", type=dtype, default="bf16", help="f64, f32, f16 or bf16 (default)")
         command.add_argument("--table-dtype", type=dtype, help="the tables' type; default the gradients'")
@@ -260,14 +309,25 @@ class NormRopeConcat(Operator):
         return [what for what, is_asked in asked.items() if is_asked and options.rope_type != "none"]
 
     def _keywords(self, options: argparse.Namespace) -> dict[str, object]:
-        names = ("norm_type", "norm_added_type", "rope_type", "concat_order", "rope_start", "out_layout")
-        return {name: getattr(options, name) for name in names} | super()._keywords(options)
+        return {"concat_order": options.concat_order} | super()._keywords(options)
 
 
 def _problem_of(options: argparse.Namespace) -> ConcatProblem:
     width = options.head_dim if options.rotary_dim is None else options.rotary_dim
     fields = {name: getattr(options, name) for name in ConcatProblem.__dataclass_fields__ if name != "table_width"}
+    fields["seq_rope"] = _table_rows(options) if options.seq_rope is None else options.seq_rope
     return ConcatProblem(**fields, table_width=width // 2 if options.per_pair_tables else width)
+
+
+def _table_rows(options: argparse.Namespace) -> int:
+    """All positions from rope_start on that query and key both have; one where there are none, so that rope_start is
+    what is refused.
+    """
+    shorter = min(
+        options.seq_query + options.seq_encoder_query,
+        options.seq_key + options.seq_encoder_key,
+    )
+    return max(shorter - max(options.rope_start, 0), min(shorter, 1))
 
 
 def _refusal(product: dict[str, object], lacking: list[str]) -> dict[str, object]:
@@ -277,4 +337,10 @@ def _refusal(product: dict[str, object], lacking: list[str]) -> dict[str, object
     return {"accepted": False, "rule": f"its operator has no {', no '.join(lacking)}"}
 
 
-OPERATORS = {operator.name: operator for operator in (Rotary(), NormRopeConcat())}
+OPERATORS: dict[str, Operator] = {operator.name: operator for operator in (Rotary(), NormRope(), NormRopeConcat())}
+WITH_PROBLEMS = ("rotary", "norm_rope_concat")  # those that check and explain know
+
+
+def operators_of(tensors: Iterable[str]) -> list[str]:
+    """The operators that take all tensors of these names."""
+    return [operator.name for operator in OPERATORS.values() if set(tensors) <= set(operator.tensors)]

@@ -11,8 +11,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from rich.console import Console
@@ -22,14 +23,19 @@ from rich.table import Table
 import gyrograd
 from gyrograd import _core
 from gyrograd._inputs import InputError, format_shape
-from gyrograd._operators import OPERATORS, Operator, argument
+from gyrograd._operators import OPERATORS, WITH_PROBLEMS, Operator, argument, operators_of
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+SECONDS_BETWEEN_LINES = 15.0  # of progress, where there is no terminal for a bar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    options = _parser(_operator_of(arguments)).parse_args(arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parser(_operator_of(arguments)).parse_args(arguments)
+    except _Misuse as misuse:
+        return _refuse_arguments(misuse, as_json="--json" in arguments)
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -53,6 +59,30 @@ def _refuse(options: argparse.Namespace, message: str) -> int:
     return REFUSED
 
 
+class _Misuse(Exception):
+    """Arguments that a parser refuses."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that leaves it to main how a refusal is shown."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _Misuse(self, message)
+
+
+def _refuse_arguments(misuse: _Misuse, as_json: bool) -> int:
+    if as_json:
+        _print_json({"error": str(misuse)})
+    else:
+        misuse.parser.print_usage(sys.stderr)
+    print(f"{misuse.parser.prog}: {misuse}", file=sys.stderr)
+    return REFUSED
+
+
 def _print_json(value: object) -> None:
     print(json.dumps(_finite(value), indent=2, allow_nan=False))
 
@@ -68,7 +98,7 @@ def _finite(value):
     return value
 
 
-def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Numbers to the right, texts to the left."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
@@ -88,24 +118,53 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _operator_of(arguments: Sequence[str] | None) -> Operator:
-    """The operator that grad and explain are asked for: their other options are its."""
-    parser = argparse.ArgumentParser(prog="gyrograd", add_help=False, allow_abbrev=False)
-    _add_operator(parser)
-    return OPERATORS[parser.parse_known_args(arguments)[0].operator]
+def _operator_of(arguments: Sequence[str]) -> Operator:
+    """The operator that grad and explain are asked for: their other options are its. The command refuses others."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--operator", nargs="?")
+    return OPERATORS.get(parser.parse_known_args(arguments)[0].operator, OPERATORS["rotary"])
 
 
-def _add_operator(command: argparse.ArgumentParser) -> None:
+def _add_operator(command: argparse.ArgumentParser, names: Sequence[str]) -> None:
     command.add_argument(
         "--operator",
-        choices=tuple(OPERATORS),
+        choices=names,
         default="rotary",
-        help="default rotary; the other options, as --help lists them, are this operator's",
+        help=f"{', '.join(names)}; default rotary. The other options, as --help lists them, are this operator's",
     )
 
 
+class _Foreign(argparse.Action):
+    """An option that other operators have: `const` is what to say."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        parser.error(f"{option_string} {self.const}")
+
+
+def _add_foreign(
+    command: argparse.ArgumentParser,
+    operator: Operator,
+    names: Sequence[str],
+    add: Callable[[Operator, argparse.ArgumentParser], None],
+) -> None:
+    """The options that `add` would give the command for other operators."""
+    owners: dict[str, list[str]] = {}
+    for name in names:
+        parser = argparse.ArgumentParser(add_help=False)
+        add(OPERATORS[name], parser)
+        for option in parser._option_string_actions:  # argparse lists them nowhere else
+            owners.setdefault(option, []).append(name)
+    for option, its in owners.items():
+        if operator.name in its:
+            continue
+        text = f"is an option of --operator {' and '.join(its)}, not of {operator.name}"
+        command.add_argument(
+            option, action=_Foreign, nargs="?", const=text, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+
+
 def _parser(operator: Operator) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gyrograd",
         description="Gradients of rotary position embedding, and of the norms around it, on the CPU.",
         epilog="Exit codes: 0 all right, 1 a case failed, 2 the input was refused.",
@@ -143,7 +202,13 @@ def _require_target(options: argparse.Namespace) -> None:
 
 def _add_check(commands) -> None:
     command = _add_command(commands, "check", _run_check, "Run the problems of a CSV file against the reference.")
-    command.add_argument("cases", type=Path, metavar="CASES.csv", help="a problem a line")
+    command.add_argument(
+        "cases",
+        type=Path,
+        metavar="CASES.csv",
+        help="a problem a line; docs/rotary.md and docs/norm_rope_concat.md have the columns",
+    )
+    command.add_argument("--operator", choices=WITH_PROBLEMS, help="default: the one that has the file's columns")
     command.add_argument("--id", action="append", metavar="ID", help="only the case of this id (may be repeated)")
     command.add_argument("--limit", type=argument(_positive), metavar="N", help="only the first N cases")
     _add_execution(command)
@@ -153,7 +218,7 @@ def _run_check(options: argparse.Namespace) -> int:
     from gyrograd import _check  # imports the reference, which nothing else needs
 
     _require_target(options)
-    cases = _check.select(_check.read_cases(options.cases), options.id, options.limit)
+    cases = _check.select(_check.read_cases(options.cases, options.operator), options.id, options.limit)
     start = time.perf_counter()
     running = _check.run_cases(cases, threads=options.threads, cpu_target=options.target)
     outcomes = list(_with_progress(running, len(cases), "checking", hidden=options.json))
@@ -182,10 +247,23 @@ def _run_check(options: argparse.Namespace) -> int:
 
 
 def _with_progress(items: Iterator, total: int, text: str, hidden: bool) -> Iterator:
+    """On a terminal a bar, elsewhere a line now and then: both on standard error."""
     console = Console(stderr=True)
+    if not hidden and not console.is_terminal:
+        yield from _with_lines(items, total, text)
+        return
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         yield from progress.track(items, total=total)
+
+
+def _with_lines(items: Iterator, total: int, text: str) -> Iterator:
+    last = time.monotonic()
+    for count, item in enumerate(items, 1):
+        yield item
+        if count < total and time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            print(f"{text}: {count} of {total}", file=sys.stderr, flush=True)
+            last = time.monotonic()
 
 
 def _failure(outcome) -> dict[str, object]:
@@ -209,14 +287,12 @@ def _print_failure(outcome) -> None:
 
 def _add_grad(commands, operator: Operator) -> None:
     command = _add_command(commands, "grad", _run_grad, "Compute the gradients of tensors in files.")
-    required = ", ".join(operator.required)
-    optional = ", ".join(name for name in operator.tensors if name not in operator.required)
     command.add_argument(
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help=f"a .npz or .safetensors file with the tensors {required} and, if wanted, {optional}; or a .npy file "
-        f"called after its tensor, such as {operator.tensors[0]}.npy; or {operator.tensors[0]}=FILE.npy",
+        help=f"a .npz or .safetensors file of tensors; or a .npy file called after its tensor, such as "
+        f"{operator.tensors[0]}.npy; or {operator.tensors[0]}=FILE.npy. Tensors: {operator.needs}",
     )
     command.add_argument(
         "-o",
@@ -227,8 +303,9 @@ def _add_grad(commands, operator: Operator) -> None:
         "...; for one result a .npy file. NumPy's files forget the name of bfloat16: read it back with "
         ".view(ml_dtypes.bfloat16), or use .safetensors",
     )
-    _add_operator(command)
+    _add_operator(command, tuple(OPERATORS))
     operator.add_options(command)
+    _add_foreign(command, operator, tuple(OPERATORS), lambda other, parser: other.add_options(parser))
     _add_execution(command)
 
 
@@ -237,7 +314,7 @@ def _run_grad(options: argparse.Namespace) -> int:
 
     _require_target(options)
     operator = OPERATORS[options.operator]
-    tensors = _files.read_tensors(options.inputs, operator.tensors)
+    tensors = _files.read_tensors(options.inputs, _files.Known(operator.tensors, _operator_hint))
     missing = [name for name in operator.required if name not in tensors]
     if missing:
         raise InputError(f"{' '.join(options.inputs)}: no tensor {', '.join(missing)}")
@@ -257,9 +334,16 @@ def _run_grad(options: argparse.Namespace) -> int:
     if options.json:
         _print_json({"outputs": rows, "seconds": round(seconds, 6)})
     else:
-        cells = [(row["name"], format_shape(row["shape"]), row["dtype"], row["file"]) for row in rows]
-        _print_table("written", ("tensor", "shape", "type", "file"), cells)
+        many = len(set(files.values())) > 1
+        print(f"written to {Path(options.output, 'TENSOR.npy') if many else next(iter(files.values()))}")
+        cells = [(row["name"], format_shape(row["shape"]), row["dtype"]) for row in rows]
+        _print_table(None, ("tensor", "shape", "type"), cells)
     return OK
+
+
+def _operator_hint(names: Iterable[str]) -> str:
+    others = operators_of(names)
+    return f"; hint: --operator {' or '.join(others)}" if others else ""
 
 
 # -- explain ----------------------------------------------------------------------------------------------------------
@@ -268,10 +352,18 @@ def _run_grad(options: argparse.Namespace) -> int:
 def _add_explain(commands, operator: Operator) -> None:
     text = "Say which products take a problem, which rule refuses, and what plan would run here."
     command = _add_command(commands, "explain", _run_explain, text)
-    _add_operator(command)
+    if operator.name not in WITH_PROBLEMS:
+        operator = OPERATORS["rotary"]
+    _add_operator(command, WITH_PROBLEMS)
+    _add_problem(operator, command)
+    _add_foreign(command, operator, WITH_PROBLEMS, _add_problem)
+    _add_execution(command)
+
+
+def _add_problem(operator: Operator, command: argparse.ArgumentParser) -> None:
     operator.add_problem(command)
     operator.add_options(command)
-    _add_execution(command)
+    command.set_defaults(**operator.problem_defaults)
 
 
 def _run_explain(options: argparse.Namespace) -> int:

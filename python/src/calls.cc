@@ -22,26 +22,6 @@ Result& FindResult(const char* operation, const char* verb, nb::handle name, std
                std::string(verb) + " names " + Repr(name) + "; it may name " + NamesOf(results));
 }
 
-std::vector<bool> NamedOutputs(const char* operation, nb::handle outputs, std::span<Result> results) {
-  std::vector<bool> named(results.size());
-  const auto name_one = [&](nb::handle name) {
-    named[static_cast<std::size_t>(&FindResult(operation, "outputs", name, results) - results.data())] = true;
-  };
-  if (PyUnicode_Check(outputs.ptr())) {
-    name_one(outputs);
-    return named;
-  }
-  const nb::object iterator = nb::steal(PyObject_GetIter(outputs.ptr()));
-  if (!iterator) {
-    PyErr_Clear();
-    RaiseMessage(PyExc_TypeError, operation,
-                 "outputs is " + Repr(outputs) + "; it must be a collection of " + NamesOf(results));
-  }
-  while (nb::object name = nb::steal(PyIter_Next(iterator.ptr()))) name_one(name);
-  if (PyErr_Occurred()) throw nb::python_error();
-  return named;
-}
-
 bool IsWordPart(char c) {
   return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -67,19 +47,16 @@ std::string NamesOf(std::span<const Result> results) {
 }
 
 void ParseOutputs(const char* operation, nb::handle outputs, std::span<Result> results) {
-  const std::vector<bool> named = NamedOutputs(operation, outputs, results);
-  for (std::size_t i = 0; i < results.size(); ++i) results[i].wanted = named[i];
-}
-
-void RequireAgreement(const char* operation, nb::handle outputs, std::span<const Result> results) {
-  std::vector<Result> copies(results.begin(), results.end());
-  const std::vector<bool> named = NamedOutputs(operation, outputs, copies);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    if (named[i] == results[i].wanted) continue;
-    RaiseMessage(
-        PyExc_ValueError, operation,
-        std::string("outputs and out disagree about ") + results[i].name + "; with both, they name the same results");
+  const auto want = [&](nb::handle name) { FindResult(operation, "outputs", name, results).wanted = true; };
+  if (PyUnicode_Check(outputs.ptr())) return want(outputs);
+  const nb::object iterator = nb::steal(PyObject_GetIter(outputs.ptr()));
+  if (!iterator) {
+    PyErr_Clear();
+    RaiseMessage(PyExc_TypeError, operation,
+                 "outputs is " + Repr(outputs) + "; it must be a collection of " + NamesOf(results));
   }
+  while (nb::object name = nb::steal(PyIter_Next(iterator.ptr()))) want(name);
+  if (PyErr_Occurred()) throw nb::python_error();
 }
 
 void ParseOutDict(const char* operation, nb::handle out, std::span<Result> results) {

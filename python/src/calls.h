@@ -32,13 +32,10 @@ struct Result {
 // "'dx', 'dcos', 'dsin'".
 std::string NamesOf(std::span<const Result> results);
 
-// outputs=, a collection of names or one name: those results become wanted, the others not.
+// outputs=, a collection of names or one name: those results become wanted, beside those that are already.
 void ParseOutputs(const char* operation, nb::handle outputs, std::span<Result> results);
 
-// outputs= beside out=, whose results are wanted already: they must name the same.
-void RequireAgreement(const char* operation, nb::handle outputs, std::span<const Result> results);
-
-// out=, a dict from names to arrays; None where not wanted.
+// out=, a dict from names to arrays, whose results become wanted; None where there is no array.
 void ParseOutDict(const char* operation, nb::handle out, std::span<Result> results);
 
 // The result as the library's message and Python's call it: "out['query']", or `otherwise` for a new array.

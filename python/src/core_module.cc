@@ -1,4 +1,5 @@
-// gyrograd._core: the operators for Python. It converts arguments and results and computes nothing itself.
+// gyrograd._core: the operators for Python. It converts arguments and results and computes nothing itself. The
+// functions with signatures and documentation are in gyrograd/_rotary.py and _norm_rope.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -58,9 +59,8 @@ void ParseOut(nb::handle out, bool has_x, Results* results) {
 void ParseWanted(nb::handle outputs, nb::handle out, bool has_x, Results* results) {
   for (std::size_t i = 0; i < kResults.size(); ++i) (*results)[i].name = kResults[i];
   if (!out.is_none()) ParseOut(out, has_x, results);
-  if (!outputs.is_none() && !out.is_none()) return RequireAgreement(kBackward, outputs, *results);
-  if (!outputs.is_none()) return ParseOutputs(kBackward, outputs, *results);
-  if (!out.is_none()) return;
+  if (!outputs.is_none()) ParseOutputs(kBackward, outputs, *results);
+  if (!outputs.is_none() || !out.is_none()) return;
   for (std::size_t i = 0; i < kResults.size(); ++i) (*results)[i].wanted = i == 0 || has_x;
 }
 
@@ -207,73 +207,19 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
   return plan.Describe();
 }
 
-constexpr const char* kBackwardDoc = R"(Gradients of rotary position embedding.
-
-Args:
-  dy: gradient of the rotated tensor, any rank >= 1, channels last.
-  cos, sin: the tables; dy's rank, each extent dy's or 1, the last one R (R/2 with per_pair_tables).
-  x: the tensor that was rotated, shaped as dy. Needed for dcos and dsin.
-  mode: "half" (0), "interleave" (1), "quarter" (2) or "interleave-half" (3): which channels pair.
-  per_pair_tables: one table value for both members of a pair; the tables then have width R/2.
-  rotary_dim: R, the number of channels that turn (default: all); the others pass. Even; "quarter": a multiple of 4.
-  rotary_offset: the first channel that turns.
-  outputs: names of the results wanted, out of "dx", "dcos", "dsin". Default: all that the arguments define.
-  out: where to write: dx, or (dx, dcos, dsin) with None where not wanted. dx may be dy or x, dcos cos, dsin sin.
-  threads: at most so many (default: OpenMP's number). Does not change a bit of the result.
-  cpu_target: "best", "avx512", "avx2", "neon" or "portable". Does not change a bit of the result.
-
-Types: dy and x of one type: float64, float32, float16 or bfloat16 (ml_dtypes.bfloat16 in NumPy); the tables of the
-same type, or float32 beside float16 and bfloat16. Arrays: NumPy, or anything on the CPU that offers DLPack (PyTorch,
-JAX). Any strides; no input is copied or changed. Masked arrays and other subclasses of numpy.ndarray are refused, but
-for numpy.memmap.
-
-Returns:
-  Without x, dx. With x, (dx, dcos, dsin), None where not wanted. dx has dy's shape and type; dcos and dsin have the
-  tables', summed over every axis where the tables have extent 1. The arrays are of dy's library.
-  dx equals the formula in float32 (float64 for float64) bit for bit, rounded once at the end. dcos and dsin are within
-  1e-6 (float64: 1e-14) times the sum of the terms' magnitudes of the exact sum, then rounded once.
-
-Raises:
-  TypeError: an array or its type is not among those above, or types do not go together.
-  ValueError: a shape, option or array is refused; an input requires grad while PyTorch records gradients.
-  MemoryError: memory for a result or for the workspace was refused.
-  Nothing is written where an argument is refused.)";
-
-constexpr const char* kBackwardSignature =
-    "def rotary_backward(dy, cos, sin, x=None, *, mode='half', per_pair_tables=False, rotary_dim=None, "
-    "rotary_offset=0, outputs=None, out=None, threads=None, cpu_target=None)";
-constexpr const char* kForwardSignature =
-    "def rotary(x, cos, sin, *, mode='half', per_pair_tables=False, rotary_dim=None, rotary_offset=0, out=None, "
-    "threads=None, cpu_target=None)";
-
-constexpr const char* kForwardDoc = R"(Rotary position embedding.
-
-Args:
-  x: the tensor to rotate, any rank >= 1, channels last.
-  cos, sin: the tables; x's rank, each extent x's or 1, the last one R (R/2 with per_pair_tables).
-  out: where to write y; may be x.
-  mode, per_pair_tables, rotary_dim, rotary_offset, threads, cpu_target: as in rotary_backward.
-
-Returns:
-  y, with x's shape and type, of x's library. It equals the formula in float32 (float64 for float64) bit for bit,
-  rounded once at the end.
-
-Raises:
-  TypeError, ValueError, MemoryError: as rotary_backward.)";
+constexpr const char* kCallDoc = "The call of the same name in gyrograd/_rotary.py, which has its documentation.";
 
 void Define(nb::module_& module) {
   InitArrays();
   InitResults(module);
   DefineNormRope(module);
   DefineExplain(module);
-  module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a = nb::none(),
-             nb::kw_only(), "mode"_a.none() = "half", "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(),
-             "rotary_offset"_a.none() = 0, "outputs"_a = nb::none(), "out"_a = nb::none(), "threads"_a = nb::none(),
-             "cpu_target"_a = nb::none(), nb::sig(kBackwardSignature), kBackwardDoc);
-  module.def("rotary", &RotaryCall, "x"_a.none(), "cos"_a.none(), "sin"_a.none(), nb::kw_only(),
-             "mode"_a.none() = "half", "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(),
-             "rotary_offset"_a.none() = 0, "out"_a = nb::none(), "threads"_a = nb::none(), "cpu_target"_a = nb::none(),
-             nb::sig(kForwardSignature), kForwardDoc);
+  module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a.none(),
+             "mode"_a.none(), "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(),
+             "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
+  module.def("rotary", &RotaryCall, "x"_a.none(), "cos"_a.none(), "sin"_a.none(), "mode"_a.none(),
+             "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(), "out"_a.none(),
+             "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
   module.def("describe_rotary_backward", &DescribeRotaryBackward, "dy_shape"_a, "cos_shape"_a, "dtype"_a,
              "table_dtype"_a, nb::kw_only(), "with_x"_a = true, "outputs"_a = nb::none(), "mode"_a.none() = "half",
              "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(), "rotary_offset"_a.none() = 0,

@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <initializer_list>
+
 #include "core/strides.h"
 #include "ops/norm_rope/validate.h"
 #include "options.h"
@@ -35,6 +37,11 @@ nb::handle Keywords::operator[](const std::string& name) const {
   PyObject* value = PyDict_GetItemString(values_.ptr(), name.c_str());
   if (value == nullptr) Raise(PyExc_TypeError, {operation_, name.c_str()}, "is no keyword that was passed on");
   return value;
+}
+
+bool Keywords::IsGiven(const std::string& name) const {
+  PyObject* value = PyDict_GetItemString(values_.ptr(), name.c_str());
+  return value != nullptr && value != Py_None;
 }
 
 void Keywords::ReadLayout() { bsnd_ = ParseLayoutIsBsnd(argument("out_layout"), (*this)["out_layout"]); }
@@ -97,12 +104,35 @@ void Keywords::AddShapeWords(Words* words) const {
 
 namespace {
 
-NormType NormTypeOf(const Keywords& keywords, const char* name) {
-  return ParseNormType(keywords.argument(name), keywords[name]);
+// A type that is not chosen is none; an array that waits for it would then be ignored unasked.
+void RequireNoArray(const Keywords& keywords, const char* type, const std::string& types, const std::string& array) {
+  if (!keywords.IsGiven(array)) return;
+  Raise(PyExc_ValueError, keywords.argument(array.c_str()),
+        std::string("is given without ") + type + "; " + type + " must be " + types);
+}
+
+// `prefixes` are those of the norm's parameters and statistics.
+NormType NormTypeOf(const Keywords& keywords, const char* name, std::initializer_list<const char*> prefixes) {
+  if (keywords.IsGiven(name)) return ParseNormType(keywords.argument(name), keywords[name]);
+  for (const std::string prefix : prefixes) {
+    for (const char* member : {"weight", "bias", "mean", "rstd"}) {
+      RequireNoArray(keywords, name, NormTypeNames(), prefix + member);
+    }
+  }
+  return NormType::kNone;
+}
+
+std::optional<RotaryMode> RopeTypeOf(const Keywords& keywords) {
+  constexpr const char* kName = "rope_type";
+  if (keywords.IsGiven(kName)) return ParseRopeType(keywords.argument(kName), keywords[kName]);
+  for (const char* table : {"cos", "sin", "rope_sin", "rope_cos", "encoder_rope_sin", "encoder_rope_cos"}) {
+    RequireNoArray(keywords, kName, RopeTypeNames(), table);
+  }
+  return std::nullopt;
 }
 
 std::optional<RotaryOptions> RotaryOf(const Keywords& keywords) {
-  const std::optional<RotaryMode> mode = ParseRopeType(keywords.argument("rope_type"), keywords["rope_type"]);
+  const std::optional<RotaryMode> mode = RopeTypeOf(keywords);
   RotaryOptions options = ParseRotaryOptions(
       keywords.operation(), {{}, keywords["per_pair_tables"], keywords["rotary_dim"], keywords["rotary_offset"]});
   if (!mode) return std::nullopt;
@@ -165,7 +195,7 @@ NormRopeBackwardCall ReadNormRopeBackward(Keywords& keywords) {
   NormRopeBackwardCall call;
   NormRopeBackwardSegment& segment = call.segment;
   segment.dy = *Needed(keywords, "dy", keywords.JointInput("dy"));
-  segment.norm_type = NormTypeOf(keywords, "norm_type");
+  segment.norm_type = NormTypeOf(keywords, "norm_type", {""});
   if (internal::IsNorm(segment.norm_type)) segment.x = keywords.Input("x");
   ReadParameters(keywords, "", segment.norm_type, &segment);
   segment.rotation = RotationOf(keywords);
@@ -178,7 +208,7 @@ NormRopeForwardCall ReadNormRope(Keywords& keywords) {
   NormRopeForwardCall call;
   NormRopeSegment& segment = call.segment;
   segment.x = *Needed(keywords, "x", keywords.Input("x"));
-  segment.norm_type = NormTypeOf(keywords, "norm_type");
+  segment.norm_type = NormTypeOf(keywords, "norm_type", {""});
   segment.eps = ParseReal(keywords.argument("eps"), keywords["eps"]);
   ReadParameters(keywords, "", segment.norm_type, &segment);
   segment.rotation = RotationOf(keywords);
@@ -192,8 +222,8 @@ namespace {
 
 NormRopeConcatOptions ConcatOptionsOf(const Keywords& keywords) {
   NormRopeConcatOptions options;
-  options.norm_type = NormTypeOf(keywords, "norm_type");
-  options.norm_added_type = NormTypeOf(keywords, "norm_added_type");
+  options.norm_type = NormTypeOf(keywords, "norm_type", {"norm_query_", "norm_key_"});
+  options.norm_added_type = NormTypeOf(keywords, "norm_added_type", {"norm_added_query_", "norm_added_key_"});
   options.rotary = RotaryOf(keywords);
   options.concat_order = ParseConcatOrder(keywords.argument("concat_order"), keywords["concat_order"]);
   options.rope_start = RopeStartOf(keywords);

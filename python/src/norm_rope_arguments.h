@@ -34,6 +34,8 @@ class Keywords {
   const char* operation() const { return operation_; }
   // None where it was not given; `name` must be one of the function's.
   nb::handle operator[](const std::string& name) const;
+  // Whether the function has such a keyword and it is not None.
+  bool IsGiven(const std::string& name) const;
   Argument argument(const char* name) const { return {operation_, name}; }
 
   // The view of an array; nothing where it is None.

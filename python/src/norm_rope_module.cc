@@ -392,8 +392,7 @@ class Prepared {
   bool ParseAsked() {
     const nb::handle outputs = keywords_["outputs"], out = keywords_["out"];
     if (!out.is_none()) ParseOutDict(Call::kOperation, out, results_);
-    if (!outputs.is_none() && out.is_none()) ParseOutputs(Call::kOperation, outputs, results_);
-    if (!outputs.is_none() && !out.is_none()) RequireAgreement(Call::kOperation, outputs, results_);
+    if (!outputs.is_none()) ParseOutputs(Call::kOperation, outputs, results_);
     return !outputs.is_none() || !out.is_none();
   }
 

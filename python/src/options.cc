@@ -16,13 +16,18 @@ namespace {
 std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
 
 // Truth as NumPy, too, spells it, but no number, text or array that happens to be true.
-bool ParseBool(const Argument& argument, nb::handle object) {
-  if (object.ptr() == Py_True) return true;
-  if (object.ptr() == Py_False) return false;
+bool IsBool(nb::handle object) {
   const std::string_view type = Py_TYPE(object.ptr())->tp_name;
-  if (type == "numpy.bool" || type == "numpy.bool_") return nb::cast<bool>(object.attr("item")());
-  Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be True or False");
+  return PyBool_Check(object.ptr()) || type == "numpy.bool" || type == "numpy.bool_";
 }
+
+bool ParseBool(const Argument& argument, nb::handle object) {
+  if (!IsBool(object)) Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be True or False");
+  return PyObject_IsTrue(object.ptr()) == 1;
+}
+
+// Python's and NumPy's integers; nothing else has __index__, but for Python's True and False.
+bool IsInteger(nb::handle object) { return PyIndex_Check(object.ptr()) && !IsBool(object); }
 
 // One value of a keyword: its name, and the number that stands for it, too.
 template <class Value>
@@ -53,12 +58,12 @@ Value ParseChoice(const Argument& argument, nb::handle object, std::span<const C
     if (text == nullptr) throw nb::python_error();
     const auto found = std::ranges::find(choices, std::string_view(text), &Choice<Value>::name);
     if (found != choices.end()) return found->value;
-  } else if (has_numbers && PyIndex_Check(object.ptr())) {
+  } else if (has_numbers && IsInteger(object)) {
     const std::int64_t number = ParseInteger(argument, object);
     const auto found = std::ranges::find(choices, number, &Choice<Value>::number);
     if (number >= 0 && found != choices.end()) return found->value;
   }
-  const bool right_type = is_text || (has_numbers && PyIndex_Check(object.ptr()));
+  const bool right_type = is_text || (has_numbers && IsInteger(object));
   Raise(right_type ? PyExc_ValueError : PyExc_TypeError, argument,
         "is " + Repr(object) + "; it must be " + Listed(choices));
 }
@@ -80,11 +85,18 @@ Value ParseValue(const Argument& argument, nb::handle object, const std::array<V
   return ParseChoice(argument, object, std::span<const Choice<Value>>(choices));
 }
 
+constexpr std::array kNormTypes = {NormType::kNone, NormType::kLayer, NormType::kLayerAffine, NormType::kRms,
+                                   NormType::kRmsAffine};
+using RopeType = Choice<std::optional<RotaryMode>>;
+constexpr std::array<RopeType, 5> kRopeTypes = {
+    RopeType{std::nullopt, "none", 0}, RopeType{RotaryMode::kInterleave, "interleave", 1},
+    RopeType{RotaryMode::kHalf, "half", 2}, RopeType{RotaryMode::kQuarter, "quarter"},
+    RopeType{RotaryMode::kInterleaveHalf, "interleave-half"}};
+
 }  // namespace
 
-// Python's and NumPy's integers; nothing else has __index__.
 std::int64_t ParseInteger(const Argument& argument, nb::handle object) {
-  if (!PyIndex_Check(object.ptr())) Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be an integer");
+  if (!IsInteger(object)) Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be an integer");
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
   if (!index) throw nb::python_error();
   int overflow = 0;
@@ -95,8 +107,8 @@ std::int64_t ParseInteger(const Argument& argument, nb::handle object) {
 
 // Python's and NumPy's numbers; no text, and nothing with more than one value.
 double ParseReal(const Argument& argument, nb::handle object) {
-  const bool is_number = PyFloat_Check(object.ptr()) || PyIndex_Check(object.ptr()) ||
-                         (nb::hasattr(object, "ndim") && nb::hasattr(object, "__float__") &&
+  const bool is_number = PyFloat_Check(object.ptr()) || IsInteger(object) ||
+                         (!IsBool(object) && nb::hasattr(object, "ndim") && nb::hasattr(object, "__float__") &&
                           nb::cast<std::int64_t>(object.attr("ndim")) == 0);
   const double value = is_number ? PyFloat_AsDouble(object.ptr()) : -1;
   if (!is_number || PyErr_Occurred()) {
@@ -141,19 +153,18 @@ Execution ParseExecution(const char* operation, nb::handle threads, nb::handle c
   return execution;
 }
 
-NormType ParseNormType(const Argument& argument, nb::handle type) {
-  constexpr std::array kTypes = {NormType::kNone, NormType::kLayer, NormType::kLayerAffine, NormType::kRms,
-                                 NormType::kRmsAffine};
-  return ParseValue(argument, type, kTypes);
+NormType ParseNormType(const Argument& argument, nb::handle type) { return ParseValue(argument, type, kNormTypes); }
+
+std::string NormTypeNames() {
+  const auto choices = Choices(kNormTypes, true);
+  return Listed(std::span<const Choice<NormType>>(choices));
 }
 
 std::optional<RotaryMode> ParseRopeType(const Argument& argument, nb::handle type) {
-  using Type = Choice<std::optional<RotaryMode>>;
-  constexpr std::array<Type, 5> kTypes = {Type{std::nullopt, "none", 0}, Type{RotaryMode::kInterleave, "interleave", 1},
-                                          Type{RotaryMode::kHalf, "half", 2}, Type{RotaryMode::kQuarter, "quarter"},
-                                          Type{RotaryMode::kInterleaveHalf, "interleave-half"}};
-  return ParseChoice(argument, type, std::span<const Type>(kTypes));
+  return ParseChoice(argument, type, std::span<const RopeType>(kRopeTypes));
 }
+
+std::string RopeTypeNames() { return Listed(std::span<const RopeType>(kRopeTypes)); }
 
 ConcatOrder ParseConcatOrder(const Argument& argument, nb::handle order) {
   constexpr std::array kOrders = {ConcatOrder::kStreamFirst, ConcatOrder::kEncoderFirst};

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "arrays.h"
 #include "gyrograd/execution.h"
@@ -22,7 +23,8 @@ struct RotaryKeywords {
   nanobind::handle rotary_offset;
 };
 
-// TypeError or ValueError where a keyword is not what it must be; ranges are the library's to check.
+// TypeError or ValueError where a keyword is not what it must be, and True and False are no numbers; ranges are the
+// library's to check.
 std::int64_t ParseInteger(const Argument& argument, nanobind::handle object);
 double ParseReal(const Argument& argument, nanobind::handle object);
 RotaryMode ParseMode(const char* operation, nanobind::handle mode);
@@ -31,6 +33,9 @@ Execution ParseExecution(const char* operation, nanobind::handle threads, nanobi
 NormType ParseNormType(const Argument& argument, nanobind::handle type);
 // Nothing for "none".
 std::optional<RotaryMode> ParseRopeType(const Argument& argument, nanobind::handle type);
+// Their values, as messages list them.
+std::string NormTypeNames();
+std::string RopeTypeNames();
 ConcatOrder ParseConcatOrder(const Argument& argument, nanobind::handle order);
 // Whether the layout is BSND, not BNSD.
 bool ParseLayoutIsBsnd(const Argument& argument, nanobind::handle layout);

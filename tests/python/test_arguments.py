@@ -109,6 +109,11 @@ def refused(error, *fragments):
         ({"out": (None,)}, ValueError, ("out has 1 items", "(dx, dcos, dsin)")),
         ({"threads": 0}, ValueError, ("threads is 0", "at least 1")),
         ({"threads": "2"}, TypeError, ("threads is '2'", "integer")),
+        ({"threads": True}, TypeError, ("threads is True", "integer")),
+        ({"mode": True}, TypeError, ("mode is True", "'half' (0)")),
+        ({"mode": np.False_}, TypeError, ("mode is np.False_", "'half' (0)")),
+        ({"rotary_offset": False}, TypeError, ("rotary_offset is False", "integer")),
+        ({"outputs": ["dx", "zz"], "out": (None, None, None)}, ValueError, ("outputs names 'zz'", "'dx', 'dcos'")),
         ({"cpu_target": "sse"}, ValueError, ("cpu_target is 'sse'", "'avx2'")),
         ({"cpu_target": 2}, TypeError, ("cpu_target is 2", "'avx2'")),
         ({"unknown": 2}, TypeError, ("unknown",)),
@@ -257,16 +262,18 @@ def test_table_gradients_need_x(arrays):
         gg.rotary_backward(*arrays[:3], out=(None, None, np.zeros(TABLE, np.float32)))
 
 
-@pytest.mark.parametrize(
-    ("out", "outputs", "fragments"),
-    [
-        ((True, False, False), ["dcos"], ("outputs and out disagree about dx",)),
-        ((True, True, False), ["dx"], ("outputs and out disagree about dcos",)),
-    ],
-)
-def test_outputs_and_out_disagree(arrays, out, outputs, fragments):
-    with refused(ValueError, *fragments):
-        gg.rotary_backward(*arrays, out=new_out(out), outputs=outputs)
+@pytest.mark.parametrize("given", SUBSETS)
+@pytest.mark.parametrize("named", SUBSETS)
+def test_what_outputs_names_or_out_holds_is_wanted(arrays, named, given):
+    full = gg.rotary_backward(*arrays)
+    out = new_out(given)
+    names = [name for name, is_named in zip(NAMES, named, strict=True) if is_named]
+    results = gg.rotary_backward(*arrays, outputs=names, out=out)
+    for got, want, array, is_named in zip(results, full, out, named, strict=True):
+        assert (got is not None) == (is_named or array is not None)
+        if got is not None:
+            assert_same_bits(got, want)
+        assert array is None or got is array
 
 
 @pytest.mark.parametrize("position", range(3))

@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from formulas import BF16, DTYPES, MODES, assert_same_bits, problem
+from formulas import BF16, DTYPES, MODES, assert_same_bits, problem, random
 
 import gyrograd as gg
 from gyrograd import cli
@@ -74,6 +75,23 @@ def test_check_options():
     out, _ = run("check", CASES, "--limit", 3, "--threads", 1, "--target", gg.info().cpu_targets[-1])
     assert out.splitlines()[-1] == "3 passed"
     assert json.loads(run("check", CASES, "--id", "r0003", "--json")[0])["cases"] == 1
+
+
+def test_check_of_a_named_operator(tmp_path):
+    path = write_cases(tmp_path / "c.csv", ROW)
+    assert run("check", "--operator", "rotary", path)[0].splitlines()[-1] == "1 passed"
+    text = run("check", path, "--operator", "norm_rope_concat", code=2)[1]
+    assert f"{path}:1: the header lacks the columns batch, heads" in text
+
+
+def test_progress_without_a_terminal(monkeypatch, capsys, tmp_path):
+    """Lines on standard error, at most one in a while, none with --json."""
+    path = str(write_cases(tmp_path / "c.csv", *(ROW | {"id": str(i)} for i in range(4))))
+    monkeypatch.setattr(cli, "SECONDS_BETWEEN_LINES", 0)
+    assert cli.main(["check", path]) == 0
+    assert capsys.readouterr().err.splitlines() == [f"checking: {i} of 4" for i in (1, 2, 3)]
+    assert cli.main(["check", path, "--json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_check_makes_the_same_data_for_the_same_id():
@@ -179,6 +197,54 @@ def test_arguments_refused(arguments, text):
     assert text in run(*arguments, code=2)[1]
 
 
+OF_CONCAT = "--operator norm_rope_concat"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["grad", "a.npz", "-o", "b.npz", "--rope-type", "half"],
+            "--rope-type is an option of --operator norm_rope and",
+        ),
+        (
+            ["grad", "--concat-order=1", "a.npz"],
+            "--concat-order is an option of --operator norm_rope_concat, not of rotary",
+        ),
+        (["grad", *OF_CONCAT.split(), "--mode"], "--mode is an option of --operator rotary, not of norm_rope_concat"),
+        (["grad", "--operator=norm_rope", "--mode", "2"], "--mode is an option of --operator rotary, not of norm_rope"),
+        (["explain", "--batch", "2"], "--batch is an option of --operator norm_rope_concat, not of rotary"),
+        (["explain", *OF_CONCAT.split(), "--dy", "2x4"], "--dy is an option of --operator rotary"),
+        (["explain", "--operator", "norm_rope", "--dy", "2x4"], "invalid choice: 'norm_rope'"),
+        (["grad", "--operator", "softmax"], "invalid choice: 'softmax'"),
+        (["explain", "--operator"], "expected one argument"),
+        (["explain", "--dy", "2,4"], "'2,4' is not a shape"),
+        (
+            ["explain", "--dy", "2x4", "--mode", "4"],
+            "modes are half (0), interleave (1), quarter (2), interleave-half (3)\n",
+        ),
+        (
+            ["explain", *OF_CONCAT.split(), "--rope-type", "3"],
+            "'3' is not a rope type; rope types are none (0), interleave (1), half (2), quarter, interleave-half\n",
+        ),
+        (["check"], "required: CASES.csv"),
+        (["info", "extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_refused_arguments_are_shown_as_other_refusals(arguments, text):
+    """The usage of the command at hand and the message; with --json an object."""
+    out, error = run(*arguments, code=2)
+    assert out == ""
+    assert error.startswith(f"usage: gyrograd {arguments[0]} " if arguments[0] != "info" else "usage: gyrograd ")
+    message = error.splitlines()[-1].partition(": ")[2]
+    assert text in message + "\n"
+    out, error = run(*arguments, "--json", code=2)
+    assert "usage" not in error
+    message = json.loads(out)["error"]
+    assert text in message + "\n"
+    assert error.endswith(f": {message}\n")
+
+
 def test_interrupt(tmp_path):
     """Ctrl-C while the cases are read (from a pipe that nobody fills): exit code 130, and no traceback."""
     pipe = tmp_path / "cases.csv"
@@ -237,7 +303,7 @@ def assert_results(results, arrays, **keywords):
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_grad_of_archives(tmp_path, suffix, dtype):
     arrays = problem(1, (2, 5, 3, 16), (1, 5, 1, 16), dtype)
-    source = save(tmp_path / f"in{suffix}", named(arrays) | {"other": np.zeros(3)})
+    source = save(tmp_path / f"in{suffix}", named(arrays))
     target = tmp_path / f"out{suffix}"
     out, _ = run("grad", source, "-o", target, "--mode", "interleave")
     assert "2x5x3x16" in out
@@ -273,6 +339,41 @@ def test_grad_options(tmp_path):
     assert results["dsin"].dtype == np.float32
 
 
+def test_grad_shows_where_results_are(tmp_path):
+    """In one line, however long the folder's name is: the table does not cut it."""
+    source = save(tmp_path / "in.npz", named(problem(8, (5, 3, 16), (5, 1, 16))))
+    folder = tmp_path / ("folder of a name that is long " * 5).strip()
+    folder.mkdir()
+    assert run("grad", source, "-o", folder)[0].splitlines()[0] == f"written to {folder / 'TENSOR.npy'}"
+    archive = folder / "results.npz"
+    assert run("grad", source, "-o", archive)[0].splitlines()[0] == f"written to {archive}"
+
+
+def test_grad_of_one_segment(tmp_path):
+    """norm_rope_backward: an LLM's queries."""
+    rng = np.random.default_rng(9)
+    x, weight, dy = (random(rng, shape, BF16) for shape in ((2, 5, 3, 16), (16,), (2, 3, 5, 16)))
+    tables = {name: random(rng, (4, 16), np.float32) for name in ("cos", "sin")}
+    options = {"norm_type": "rms_affine", "rope_type": "half"}
+    saved = gg.norm_rope(x, weight, **tables, **options).statistics
+    source = save(tmp_path / "in.safetensors", {"dy": dy, "x": x, "weight": weight} | saved | tables)
+    arguments = ["--operator", "norm_rope", "--norm-type", "rms_affine", "--rope-type", "2"]
+    run("grad", source, *arguments, "-o", tmp_path / "out.safetensors")
+    want = gg.norm_rope_backward(dy, x, weight, **saved, **tables, **options)
+    got = load(tmp_path / "out.safetensors")
+    assert got.keys() == {"dx", "dweight"}
+    for name, value in got.items():
+        assert_same_bits(value, getattr(want, name))
+    for lacking, text in [
+        (arguments[:2], "weight is given without norm_type; norm_type must be"),
+        (arguments[:4], "cos is given without rope_type; rope_type must be"),
+    ]:
+        assert text in run("grad", source, *lacking, "-o", tmp_path / "none.npz", code=2)[1]
+    assert not (tmp_path / "none.npz").exists()
+    text = run("grad", source, "-o", tmp_path / "none.npz", code=2)[1]
+    assert text.endswith("known are dy, cos, sin, x; hint: --operator norm_rope\n")
+
+
 def test_grad_reads_other_byte_orders_and_layouts(tmp_path):
     dy, cos, sin, x = problem(4, (5, 3, 16), (5, 1, 16))
     source = save(tmp_path / "in.npz", {"dy": dy.astype(">f4"), "cos": np.asfortranarray(cos), "sin": sin, "x": x})
@@ -302,14 +403,39 @@ def test_grad_refusals_leave_old_results(tmp_path):
     save(tmp_path / "narrow.npz", named(arrays) | {"cos": arrays[1][..., :8]})
     save(tmp_path / "ints.npz", named(arrays) | {"x": arrays[3].astype(np.int64)})
     np.savez(tmp_path / "objects.npz", dy=np.array([{}], object), cos=arrays[1], sin=arrays[2])
+    np.save(tmp_path / "object.npy", np.array([{}], object))
+    for suffix in (".npz", ".safetensors"):
+        named_wrongly = named(arrays) | {"X": arrays[3], "foo": arrays[1]}
+        del named_wrongly["x"]
+        save(tmp_path / f"misspelt{suffix}", named_wrongly)
+    shutil.copy(good, tmp_path / "zipped.npy")
+    shutil.copy(tmp_path / "table.npy", tmp_path / "plain.npz")
+    with zipfile.ZipFile(tmp_path / "texts.npz", "w") as archive:
+        archive.writestr("dy", "no array")
+    damaged = bytearray(good.read_bytes())
+    damaged[200] ^= 1  # in dy's data
+    (tmp_path / "damaged.npz").write_bytes(damaged)
     refusals = [
         (["absent.npz"], "absent.npz: No such file"),
-        (["broken.npz"], "broken.npz: "),
-        (["broken.safetensors"], "broken.safetensors: "),
-        (["dy=broken.npy"], "broken.npy: "),
-        (["objects.npz"], "objects.npz: Object arrays cannot be loaded"),
+        (["broken.npz"], "broken.npz: not a .npz file\n"),
+        (["broken.safetensors"], "broken.safetensors: not a .safetensors file ("),
+        (["dy=broken.npy"], "broken.npy: not a .npy file\n"),
+        (["dy=zipped.npy"], "zipped.npy: not a .npy file but a .npz file by content\n"),
+        (["plain.npz"], "plain.npz: not a .npz file but a .npy file by content\n"),
+        (["texts.npz"], "texts.npz: dy is not an array\n"),
+        (["damaged.npz"], "damaged.npz: Bad CRC-32 for file 'dy.npy'\n"),
+        (["objects.npz"], "objects.npz: dy holds Python objects, not numbers\n"),
+        (["dy=object.npy"], "object.npy: the array holds Python objects, not numbers\n"),
         (["lacks.npz"], "lacks.npz: no tensor cos"),
-        (["table.npy"], "table.npy: a .npy file holds one tensor; say which"),
+        (["table.npy"], "table.npy: a .npy file holds one tensor; say which: dy=table.npy\n"),
+        (["rstd.npy"], "say which: dy=rstd.npy; hint: --operator norm_rope\n"),
+        (["q=table.npy"], "q=table.npy: unknown tensor q; known are dy, cos, sin, x\n"),
+        (
+            ["rope_sin=table.npy"],
+            "unknown tensor rope_sin; known are dy, cos, sin, x; hint: --operator norm_rope_concat\n",
+        ),
+        (["misspelt.npz"], "misspelt.npz: unknown tensor X, foo; known are dy, cos, sin, x\n"),
+        (["misspelt.safetensors"], "unknown tensor "),
         (["in.npz", "cos=table.npy"], "cos=table.npy: cos was given already"),
         (["in.txt"], "in.txt: not a .npz or .safetensors file"),
         (["narrow.npz"], "rotary_backward: cos has shape [5, 1, 8]"),

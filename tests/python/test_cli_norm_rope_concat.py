@@ -143,7 +143,7 @@ def test_check_makes_the_same_data_for_the_same_id():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"norm_type": "5"}, ":2: column norm_type: '5' is not a norm type; norm types are none, layer"),
+        ({"norm_type": "5"}, ":2: column norm_type: '5' is not a norm type; norm types are none (0), layer (1)"),
         ({"norm_added_type": "batch"}, ":2: column norm_added_type: 'batch' is not a norm type"),
         ({"rope_type": "3"}, ":2: column rope_type: '3' is not a rope type"),
         ({"concat_order": "2"}, ":2: column concat_order: '2' is not a concat order"),
@@ -174,9 +174,7 @@ def test_check_names_missing_columns(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, BF16])
 def test_grad(tmp_path, dtype, suffix):
     problem = Problem(seed=1, dtype=dtype, dim=16, **FULL)
-    source = save(
-        tmp_path / f"in{suffix}", {n: a for n, a in problem.backward_arrays().items()} | {"other": np.zeros(3)}
-    )
+    source = save(tmp_path / f"in{suffix}", problem.backward_arrays())
     target = tmp_path / f"out{suffix}"
     out, _ = run("grad", source, "--operator", "norm_rope_concat", "-o", target, *OPTIONS)
     assert "norm_added_key_weight" in out
@@ -217,6 +215,36 @@ def test_grad_options(tmp_path):
         assert_same_bits(value, getattr(want, name))
 
 
+def test_grad_of_key_alone(tmp_path):
+    """As in Python, any of the three gradients will do."""
+    problem = Problem(seed=4, **FULL)
+    names = ("grad_key_output", "key", "encoder_key", "norm_key_", "norm_added_key_", "rope_")
+    arrays = {name: a for name, a in problem.backward_arrays().items() if name.startswith(names)}
+    source = save(tmp_path / "in.npz", arrays)
+    run("grad", source, "--operator", "norm_rope_concat", "-o", tmp_path / "out.npz", *OPTIONS)
+    got, want = load(tmp_path / "out.npz"), problem.backward()
+    assert got.keys() == {"key", "encoder_key", "norm_key_weight", "norm_key_bias", "norm_added_key_weight"}
+    for name, value in got.items():
+        assert_same_bits(value, getattr(want, name))
+
+
+def test_grad_ignores_what_types_that_are_named_do_not_use(tmp_path):
+    problem = Problem(seed=5, **FULL)
+    source = save(tmp_path / "in.npz", problem.backward_arrays())
+    none = ["--norm-type", "none", "--norm-added-type", "0", "--rope-type", "none"]
+    run("grad", source, "--operator", "norm_rope_concat", "-o", tmp_path / "out.npz", *none)
+    got = load(tmp_path / "out.npz")
+    assert got.keys() == {"query", "key", "value", "encoder_query", "encoder_key", "encoder_value"}
+    assert_same_bits(got["encoder_query"], problem.grads["query"].swapaxes(1, 2)[:, 5:])
+
+
+def test_grad_help_says_what_is_needed():
+    text = " ".join(run("grad", "--operator", "norm_rope_concat", "--help")[0].replace("-\n", "-").split())
+    for part in ("with --norm-type norm_query_rstd", "with --rope-type rope_cos", "their tensors are refused"):
+        assert part in text
+    assert "if wanted" not in text
+
+
 def test_grad_refusals(tmp_path):
     problem = Problem(seed=3, **FULL)
     source = save(tmp_path / "in.npz", problem.backward_arrays())
@@ -226,18 +254,19 @@ def test_grad_refusals(tmp_path):
         ([*operator, source, *OPTIONS, "--rotary-dim", "7"], "norm_rope_concat_backward: rotary_dim is 7"),
         ([*operator, source, *OPTIONS, "--outputs", "dx"], "'dx' is not a result; results are query, key"),
         ([*operator, source, "--norm-type", "5"], "'5' is not a norm type"),
-        ([*operator, source, "--mode", "half"], "unrecognized arguments: --mode"),
-        ([source, "--norm-type", "2"], "unrecognized arguments: --norm-type"),
-        (["--operator", "softmax", source], "invalid choice: 'softmax'"),
-        ([source], "in.npz: no tensor dy, cos, sin"),
+        ([*operator, source], "norm_query_weight is given without norm_type; norm_type must be"),
+        ([*operator, source, *OPTIONS[:2], *OPTIONS[4:]], "norm_added_query_weight is given without norm_added_type"),
+        ([*operator, source, *OPTIONS[:4]], "rope_sin is given without rope_type; rope_type must be"),
+        ([source], "known are dy, cos, sin, x; hint: --operator norm_rope_concat\n"),
     ]:
         assert text in run("grad", *arguments, "-o", target, code=2)[1]
         assert not target.exists()
     np.savez(tmp_path / "lacks.npz", query=problem.inputs["query"])
-    assert (
-        "lacks.npz: no tensor grad_query_output"
-        in run("grad", *operator, tmp_path / "lacks.npz", "-o", target, code=2)[1]
-    )
+    text = run("grad", *operator, tmp_path / "lacks.npz", "-o", target, code=2)[1]
+    assert "grad_query_output is missing, and so are the other gradients" in text
+    np.savez(tmp_path / "more.npz", **problem.backward_arrays(), value=problem.inputs["value"])
+    text = run("grad", *operator, tmp_path / "more.npz", "-o", target, *OPTIONS, code=2)[1]
+    assert "more.npz: unknown tensor value; known are grad_query_output, grad_key_output, " in text
     text = run("grad", *operator, source, *OPTIONS, "-o", source, code=2)[1]
     assert "is an input too" in text
 
@@ -298,6 +327,19 @@ def test_explain_says_what_products_lack(monkeypatch):
         "its operator has no partial rotary, no rope type quarter, no rope_start",
     )
     assert table[2][2] == "the operator is not offered on this product"
+
+
+def test_explain_of_all_positions():
+    """Without --seq-rope the tables reach to the end of the shorter joint sequence."""
+    sizes = {name: size for name, size in SIZES.items() if name != "seq-rope"}
+    arguments = [part for name, size in sizes.items() for part in (f"--{name}", size)]
+    arguments = ["explain", "--operator", "norm_rope_concat", *arguments, "--rope-type", "half", "--json"]
+    for start in (0, 7):
+        report = json.loads(run(*arguments, "--rope-start", start)[0])
+        want = explain("--rope-type", "half", "--rope-start", start, **{"seq-rope": 120 - start})
+        assert report == want
+        assert report != explain("--rope-type", "half", "--rope-start", start, **{"seq-rope": 119 - start})
+    assert "rope_start, 120, and its 1 rows" in run(*arguments, "--rope-start", 120, code=2)[0]
 
 
 def test_explain_refusals():

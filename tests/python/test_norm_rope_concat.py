@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from attention import NORM_OF, STREAMS, Problem
-from formulas import BF16, DTYPES, NORM_TYPES, ROPE_TYPES, assert_close, assert_same_bits, f64, random
+from formulas import BF16, DTYPES, NORM_TYPES, ROPE_TYPES, assert_close, assert_same_bits, f64, has_mean, random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_numpy import layouts
@@ -300,6 +300,49 @@ def test_every_result_alone_and_all_but_it(way):
             for n in names:
                 assert_same_bits(got[n], full[n])
                 assert way == "outputs" or got[n] is out[n]
+
+
+def test_what_outputs_names_or_out_holds_is_wanted():
+    problem = Problem(seed=15, **FULL)
+    for call, full in ((problem.backward, results_of(problem)), (problem.forward, problem.forward()._asdict())):
+        names = [name for name, value in full.items() if value is not None]
+        for held, named in itertools.product(([], names[:1], names[2:]), ([], names[:1], names[1:4])):
+            out = {names[-1]: None} | {name: np.full_like(full[name], 9) for name in held}
+            got = call(outputs=named, out=out)._asdict()
+            assert {name for name, value in got.items() if value is not None} == {*held, *named}
+            for name in {*held, *named}:
+                assert_same_bits(got[name], full[name])
+                assert name not in held or got[name] is out[name]
+
+
+def test_out_alone_means_those_results():
+    x, y = random(np.random.default_rng(0), (1, 4, 2, 8), np.float32), np.empty((1, 2, 4, 8), np.float32)
+    got = gg.norm_rope(x, norm_type="rms", out={"y": y})
+    assert got.y is y
+    assert got.rstd is None
+    both = gg.norm_rope(x, norm_type="rms", outputs=["y", "rstd"], out={"y": y})
+    assert both.y is y
+    assert_same_bits(both.rstd, gg.norm_rope(x, norm_type="rms").rstd)
+
+
+@pytest.mark.parametrize("added", NORM_TYPES)
+@pytest.mark.parametrize("norm", NORM_TYPES)
+def test_statistics_are_the_backwards_keywords(norm, added):
+    problem = Problem(seed=24, norm=norm, added=added)
+    forward = problem.forward()
+    assert forward.statistics.keys() == {
+        f"{NORM_OF[name]}_{member}"
+        for name in NORM_OF
+        for member in ("mean",) * has_mean(problem.norm_of(name)) + ("rstd",) * (problem.norm_of(name) != "none")
+    }
+    arrays = {name: a for name, a in problem.backward_arrays().items() if not name.endswith(("_mean", "_rstd"))}
+    same(gg.norm_rope_concat_backward(**arrays, **forward.statistics, **problem.options), problem.backward())
+    x, dy = problem.inputs["query"], problem.grads["query"][:, :, :5]
+    weight, bias = (problem.weights.get(f"norm_query_{member}") for member in ("weight", "bias"))
+    segment = gg.norm_rope(x, weight, bias, norm_type=norm)
+    got = gg.norm_rope_backward(dy, x, weight, **segment.statistics, norm_type=norm)
+    same(got, gg.norm_rope_backward(dy, x, weight, segment.mean, segment.rstd, norm_type=norm))
+    assert gg.norm_rope(x, weight, bias, norm_type=norm, outputs=["y"]).statistics == {}
 
 
 def test_every_forward_result_alone():

@@ -1,5 +1,6 @@
 """What the norm and rotary calls refuse: the message names Python's argument, the rule and the value."""
 
+import inspect
 import re
 
 import numpy as np
@@ -32,7 +33,12 @@ BACKWARD = [
     ({"norm_added_type": 5}, ValueError, ("norm_added_type is 5", "'layer' (1)")),
     ({"norm_type": 2.0}, TypeError, ("norm_type is 2.0", "'layer_affine' (2)")),
     ({"rope_type": 3}, ValueError, ("rope_type is 3", "'half' (2), 'quarter' or 'interleave-half'")),
-    ({"rope_type": None}, TypeError, ("rope_type is None", "'none' (0)")),
+    ({"norm_type": True}, TypeError, ("norm_type is True", "'layer' (1)")),
+    ({"norm_added_type": False}, TypeError, ("norm_added_type is False", "'none' (0)")),
+    ({"rope_type": np.True_}, TypeError, ("rope_type is np.True_", "'interleave' (1)")),
+    ({"concat_order": True}, TypeError, ("concat_order is True", "'encoder_first' (1)")),
+    ({"concat_order": None}, TypeError, ("concat_order is None", "'encoder_first' (1)")),
+    ({"rope_start": False}, TypeError, ("rope_start is False", "integer")),
     ({"concat_order": "text_first"}, ValueError, ("concat_order is 'text_first'", "'encoder_first' (1)")),
     ({"concat_order": 2}, ValueError, ("concat_order is 2",)),
     ({"out_layout": "SBND"}, ValueError, ("out_layout is 'SBND'", "'BNSD' or 'BSND'")),
@@ -103,7 +109,7 @@ BACKWARD = [
     ({"out": {"query": array(2, 5, 3, 9)}}, ValueError, ("out['query'] has shape [2, 5, 3, 9]", "[2, 5, 3, 8]")),
     ({"out": {"query": array(2, 5, 3, 8, dtype=np.float64)}}, TypeError, ("out['query'] has type f64", "f32")),
     ({"out": {"norm_query_weight": array(9)}}, ValueError, ("out['norm_query_weight'] has shape [9]", "[8]")),
-    ({"out": {"query": array(2, 5, 3, 8)}, "outputs": ["key"]}, ValueError, ("outputs and out disagree about query",)),
+    ({"out": {"query": array(2, 5, 3, 8)}, "outputs": ["zz"]}, ValueError, ("outputs names 'zz'", "'query'")),
     ({"out": {"query": Producer(array(2, 5, 3, 8), flags=1)}}, ValueError, ("out['query'] is a read-only array",)),
     ({"unknown": 2}, TypeError, ("unknown",)),
 ]
@@ -129,6 +135,8 @@ FORWARD = [
     ({"eps": -1e-5}, ValueError, ("eps is -1e-05", "0")),
     ({"eps": np.nan}, ValueError, ("eps is nan", "0")),
     ({"eps": "small"}, TypeError, ("eps is 'small'", "number")),
+    ({"eps": False}, TypeError, ("eps is False", "number")),
+    ({"outputs": ["zz"], "out": {"query": None}}, ValueError, ("outputs names 'zz'", "'query'")),
     ({"eps": None}, TypeError, ("eps is None", "number")),
     ({"eps": np.ones(2)}, TypeError, ("eps is array", "number")),
     ({"query": array(2, 5, 24)}, ValueError, ("query has shape [2, 5, 24]", "rank must be 4")),
@@ -258,7 +266,45 @@ def test_what_the_types_do_not_use_is_ignored():
     for got, expected in zip(problem.backward(**nonsense), want, strict=True):
         assert (got is None) == (expected is None)
     problem.forward(norm_query_bias=object(), rope_cos=3)
-    gg.norm_rope_backward(array(2, 3, 5, 8), x=object(), mean=3, rope_start=7)
+    problem.forward(norm_added_type="none", norm_added_key_bias=object())
+    options = {"norm_type": "none", "rope_type": 0}
+    gg.norm_rope_backward(array(2, 3, 5, 8), x=object(), mean=3, cos="c", rope_start=7, **options)
+
+
+# What waits for each type, in the calls that have it.
+WAITING = {
+    "norm_type": ("weight", "bias", "mean", "rstd", "norm_query_", "norm_key_"),
+    "norm_added_type": ("norm_added_",),
+    "rope_type": ("cos", "sin", "rope_cos", "rope_sin", "encoder_rope_"),
+}
+UNCHOSEN = [
+    (function, kind, name)
+    for function in (gg.norm_rope, gg.norm_rope_backward, gg.norm_rope_concat, gg.norm_rope_concat_backward)
+    for kind, starts in WAITING.items()
+    for name in inspect.signature(function).parameters
+    if name.startswith(starts) and name not in WAITING
+]
+
+
+def test_all_that_waits_for_a_type_is_tested():
+    counts = {}
+    for function, *_ in UNCHOSEN:
+        counts[function.__name__] = counts.get(function.__name__, 0) + 1
+    assert list(counts.values()) == [2 + 2, 3 + 2, 8 + 4, 12 + 4]
+
+
+@pytest.mark.parametrize(("function", "kind", "name"), UNCHOSEN, ids=lambda value: getattr(value, "__name__", value))
+def test_arrays_whose_type_is_not_chosen_are_refused(function, kind, name):
+    """Whatever they are; an explicit "none" ignores them."""
+    shape = (2, 3, 5, 8)
+    with refused(ValueError, f"{function.__name__}: {name} is given without {kind}; {kind} must be 'none' (0), '"):
+        function(array(*shape), **{name: array(8)})
+    others = {other: "none" for other in WAITING if other != kind and other in inspect.signature(function).parameters}
+    with refused(ValueError, f"{name} is given without {kind}"):
+        function(array(*shape), **{name: array(8)}, **others, **{kind: None})
+    want = function(array(*shape))
+    got = function(array(*shape), **{name: object()}, **{kind: "none"})
+    np.testing.assert_array_equal(got[0], want[0])
 
 
 def test_huge_expanded_arrays_are_refused_not_allocated():

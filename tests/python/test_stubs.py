@@ -1,10 +1,12 @@
-"""The stubs and the documented signatures say what the extension module has, and the package has no other names."""
+"""The stubs, overloads and documented signatures say what the calls have, and the package has no other names."""
 
 import ast
 import inspect
+import pydoc
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 import gyrograd as gg
 from gyrograd import _core, _reference
+from gyrograd._types import Array, Array_co
 
 STUBS = Path(gg.__file__).parent
 
@@ -37,12 +40,35 @@ def test_stubs_match_the_module(module):
         assert functions(signature + ": ...") == {name: stubs[name]}
 
 
-@pytest.mark.parametrize("function", [gg.rotary, gg.rotary_backward], ids=lambda function: function.__name__)
+CALLS = [
+    gg.rotary, gg.rotary_backward, gg.norm_rope, gg.norm_rope_backward, gg.norm_rope_concat,
+    gg.norm_rope_concat_backward,
+]  # fmt: skip
+RESULTS = [gg.NormRope, gg.NormRopeGradients, gg.NormRopeConcat, gg.NormRopeConcatGradients]
+
+
+def name_of(value):
+    return value.__name__
+
+
+@pytest.mark.parametrize("function", CALLS, ids=name_of)
+def test_calls_are_introspectable(function):
+    """inspect and help() have every parameter with its type, and the result's."""
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not signature.empty
+    assert all(parameter.annotation is not parameter.empty for parameter in signature.parameters.values())
+    text = pydoc.plain(pydoc.render_doc(function))
+    for name in signature.parameters:
+        assert re.search(rf"\b{name}: .", text)
+    if "outputs" in signature.parameters:
+        assert "without outputs no other" in " ".join(function.__doc__.split())
+
+
+@pytest.mark.parametrize("function", [gg.rotary, gg.rotary_backward], ids=name_of)
 def test_documented_defaults_are_real(function):
-    """The text of help() names every keyword's true default: an explicit default changes nothing."""
-    (definition,) = ast.parse(function.__nb_signature__[0][0] + ": ...").body
-    keywords = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
-    defaults = {argument.arg: ast.literal_eval(value) for argument, value in keywords}
+    """An explicit default changes nothing."""
+    parameters = inspect.signature(function).parameters
+    defaults = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     first = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
     tables = np.array([[0.5, 0.25, 2, 4]], np.float32)
     want = function(first, tables, tables)
@@ -51,7 +77,42 @@ def test_documented_defaults_are_real(function):
         assert name in function.__doc__
 
 
-@pytest.mark.parametrize("function", [gg.norm_rope, gg.norm_rope_concat], ids=lambda function: function.__name__)
+def overloads():
+    return [(function, overload) for function in CALLS for overload in typing.get_overloads(function)]
+
+
+@pytest.mark.parametrize(("function", "overload"), overloads(), ids=lambda value: value.__name__)
+def test_overloads_have_the_calls_keywords(function, overload):
+    """Of the same types; those that do not choose results lack outputs and out."""
+    hints = typing.get_type_hints(overload)
+    keywords = typing.get_type_hints(typing.get_args(hints.pop("options"))[0])
+    of_call = typing.get_type_hints(function)
+    assert not hints.keys() & keywords.keys()
+    chooses = {"outputs", "out"} if "outputs" in hints else set()
+    assert hints.keys() | keywords.keys() == of_call.keys() - {"outputs", "out"} | chooses
+    assert keywords == {name: of_call[name] for name in keywords}
+
+
+@pytest.mark.parametrize("function", [call for call in CALLS if call is not gg.rotary], ids=name_of)
+def test_results_that_are_always_there_are_typed_as_arrays(function):
+    """In the overloads without outputs= and out=."""
+    for overload in typing.get_overloads(function):
+        hints = typing.get_type_hints(overload)
+        result = hints["return"]
+        arrays = typing.get_args(result) or (result,)
+        sure = arrays == (Array,) * len(arrays)
+        assert sure == ("outputs" not in hints)
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=name_of)
+def test_fields_of_results(result):
+    hints = typing.get_type_hints(result)
+    always = {"y", "dx"} if len(hints) == 3 else {"query", "key", "value"}
+    assert {name for name, hint in hints.items() if hint is Array_co} == always & hints.keys()
+    assert {hint for name, hint in hints.items() if name not in always} == {Array_co | None}
+
+
+@pytest.mark.parametrize("function", [gg.norm_rope, gg.norm_rope_concat], ids=name_of)
 def test_documented_keywords(function):
     """Every option is in the text of help(), and the backward has the same but for eps."""
     backward = inspect.signature(getattr(gg, f"{function.__name__}_backward")).parameters

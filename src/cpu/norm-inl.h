@@ -2,8 +2,9 @@
 // target.)
 //
 // A row is parts (RowPart): pairs, of two members a step, or channels, of one. Row sums go over 16 virtual lanes (f64:
-// 8), whatever the vectors' width: each target adds the same terms to the same lane in the same order. A lane takes at
-// most 64 terms in the arithmetic type; then the lanes are added in f64 (f64: with compensation) to the row's total.
+// 8), whatever the vectors' width: each target adds the same terms to the same lane in the same order. Backward, a lane
+// takes at most 64 terms of a part in the arithmetic type; then the lanes are added in f64 (f64: with compensation) to
+// the row's total. Forward, the lanes are f64, and are added once, at the end of the row.
 #if defined(GYROGRAD_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GYROGRAD_CPU_NORM_INL_H_
 #undef GYROGRAD_CPU_NORM_INL_H_
@@ -173,9 +174,9 @@ class LaneSums {
   Vec<C> lanes_[kVectors];
 };
 
-// A lane takes at most 64 terms of a part between two additions to the total: of 16 blocks of 32 pairs, two vectors of
-// 16 virtual lanes each; or of half as many where vectors have 8 virtual lanes.
-inline constexpr std::int64_t kRunPairs = 512;
+// A lane takes at most 64 terms of a part between two additions to the total: a pair has two.
+template <class C>
+inline constexpr std::int64_t kRunPairs = 32 * kVirtualLanes<C>;
 
 // ---- rows
 
@@ -248,8 +249,8 @@ HWY_INLINE Step<C, kMembers> Plus(const Step<C, kMembers>& a, const Step<C, kMem
 // Calls step(p, count, full) for the steps of `count` pairs, and end() after at most kRunPairs of them.
 template <class C, class StepBody, class End>
 HWY_INLINE void ForRuns(std::int64_t count, const StepBody& step, const End& end) {
-  for (std::int64_t begin = 0; begin < count; begin += kRunPairs) {
-    ForSteps<C>(std::min(kRunPairs, count - begin),
+  for (std::int64_t begin = 0; begin < count; begin += kRunPairs<C>) {
+    ForSteps<C>(std::min(kRunPairs<C>, count - begin),
                 [&](std::int64_t p, std::int64_t n, auto full) { step(begin + p, n, full); });
     end();
   }

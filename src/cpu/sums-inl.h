@@ -33,6 +33,8 @@ HWY_INLINE Pairs<C> SinTerms(const Pairs<C>& dy, const Pairs<C>& x) {
 // The running sums of one step; without running sums there is nothing to do.
 template <class C, Sums kSums>
 struct StepSums {
+  static constexpr Sums kKind = kSums;
+
   static StepSums Load(const C*) { return {}; }
   void AddTerms(const Pairs<C>&, const Pairs<C>&) {}
   void Store(C*) const {}
@@ -40,6 +42,7 @@ struct StepSums {
 
 template <class C>
 struct StepSums<C, Sums::kPerChannel> {
+  static constexpr Sums kKind = Sums::kPerChannel;
   Member<C> dcos0, dcos1, dsin0, dsin1;
 
   static HWY_INLINE StepSums Load(const C* values) {
@@ -64,6 +67,7 @@ struct StepSums<C, Sums::kPerChannel> {
 // One sum for both members, in the first one's place.
 template <class C>
 struct StepSums<C, Sums::kPerPair> {
+  static constexpr Sums kKind = Sums::kPerPair;
   Member<C> dcos, dsin;
 
   static HWY_INLINE StepSums Load(const C* values) { return {LoadValues(values, 0), LoadValues(values, 2)}; }

@@ -92,26 +92,39 @@ constexpr Order OrderFor(Layout in, Layout out) {
   return std::is_same_v<T, BFloat16> && !interleaved ? Order::kEvenOdd : Order::kNatural;
 }
 
-// One step of all rows under the first table row of a group. Everything of a row is read before anything is written, so
-// that an output may lie on an input.
-template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums, bool kFull>
-HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
+// Of a step, so many rows are read before the first is written: rows often lie a multiple of 4 KiB apart, and so do
+// input and output, where a read that follows a write in the low 12 bits of its address waits for it.
+// Sums leave no registers for that, nor do 16 registers, unless whole lines are written.
+template <Layout kRead, Layout kWrite, Sums kSums, bool kFull>
+constexpr int BatchRows() {
+  constexpr bool kMany = HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON;
+  constexpr bool kPays = kMany || (HWY_TARGET == HWY_AVX2 && kWrite == Layout::kInterleaved);
+  return kPays && kFull && kRead != Layout::kStrided && kSums == Sums::kNone ? 4 : 1;
+}
+
+// Where the next row of each operand stands.
+template <class T>
+struct RowPlaces {
+  PairRow<const T> in, x;
+  PairRow<T> out;
+};
+
+// One step of kRows rows. Everything of them is read before anything is written, so that an output may lie on an input.
+template <class T, Layout kRead, Layout kWrite, bool kFull, int kRows, class Rotate, class StepSums>
+HWY_INLINE void VisitBatch(const RowGroup<T>& group, const Rotate& rotation, StepSums& sums, RowPlaces<T>& places,
+                           std::int64_t at, std::int64_t count) {
   using C = Arithmetic<T>;
-  constexpr bool kRotates = !std::is_same_v<Source, Unrotated>;
+  constexpr bool kRotates = !std::is_same_v<Rotate, Unrotated>;
+  constexpr Sums kSums = StepSums::kKind;
   constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
   constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
-  const std::int64_t at = group.begin + p;
-  const auto rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
-  StepSums<C, kSums> sums = StepSums<C, kSums>::Load(group.runs + StepOf<C>(p));
-  PairRow<const T> in = group.in;
-  PairRow<const T> x = group.x;
-  PairRow<T> out = group.out;
-  for (std::int64_t r = group.rows; r > 0; --r) {
-    if (group.in_ahead != 0) Fetch<T, kRead>(in, group.in_ahead, at, count);
-    if (kSums != Sums::kNone && group.x_ahead != 0) Fetch<T, kWrite>(x, group.x_ahead, at, count);
-    const Pairs<C> dy = LoadPairs<T, kRead, kOrder, kFull>(in, at, count);
+  Pairs<C> turned[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    if (group.in_ahead != 0) Fetch<T, kRead>(places.in, group.in_ahead, at, count);
+    if (kSums != Sums::kNone && group.x_ahead != 0) Fetch<T, kWrite>(places.x, group.x_ahead, at, count);
+    const Pairs<C> dy = LoadPairs<T, kRead, kOrder, kFull>(places.in, at, count);
     if constexpr (kSums != Sums::kNone) {
-      const Pairs<C> xs = LoadPairs<T, kWrite, kOrder, kFull>(x, at, count);
+      const Pairs<C> xs = LoadPairs<T, kWrite, kOrder, kFull>(places.x, at, count);
       sums.AddTerms(dy, xs);
       if constexpr (kSums == Sums::kSingle) {
         if (group.dcos.row != nullptr) {
@@ -122,10 +135,35 @@ HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t
         }
       }
     }
-    if constexpr (kRotates) StorePairs<T, kWrite, kOrder, kFull>(rotation(dy), out, at, count, group.stream);
-    in.row += group.row_steps[kIn];
-    x.row += group.row_steps[kX];
-    out.row += group.row_steps[kOut];
+    if constexpr (kRotates) turned[r] = rotation(dy);
+    places.in.row += group.row_steps[kIn];
+    places.x.row += group.row_steps[kX];
+  }
+  if constexpr (kRotates) {
+    for (int r = 0; r < kRows; ++r) {
+      StorePairs<T, kWrite, kOrder, kFull>(turned[r], places.out, at, count, group.stream);
+      places.out.row += group.row_steps[kOut];
+    }
+  }
+}
+
+// One step of all rows under the first table row of a group.
+template <class T, Layout kRead, Layout kWrite, class Source, Sums kSums, bool kFull>
+HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
+  using C = Arithmetic<T>;
+  constexpr int kBatch = BatchRows<kRead, kWrite, kSums, kFull>();
+  constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
+  constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
+  const std::int64_t at = group.begin + p;
+  const auto rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
+  auto sums = StepSums<C, kSums>::Load(group.runs + StepOf<C>(p));
+  RowPlaces<T> places{group.in, group.x, group.out};
+  std::int64_t left = group.rows;
+  for (; left >= kBatch; left -= kBatch) {
+    VisitBatch<T, kRead, kWrite, kFull, kBatch>(group, rotation, sums, places, at, count);
+  }
+  for (; kBatch > 1 && left > 0; --left) {
+    VisitBatch<T, kRead, kWrite, kFull, 1>(group, rotation, sums, places, at, count);
   }
   sums.Store(group.runs + StepOf<C>(p));
 }

@@ -71,6 +71,9 @@ def explain_norm_rope_concat_backward(
     norm_added_type: str | int = "none",
     rope_type: str | int = "none",
     concat_order: str | int = "stream_first",
+    per_pair_tables: bool = False,
+    rotary_dim: int | None = None,
+    rope_start: int = 0,
 ) -> list[dict[str, Any]]: ...
 def version() -> str: ...
 def default_threads() -> int: ...

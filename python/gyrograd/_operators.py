@@ -286,27 +286,16 @@ class NormRopeConcat(_Normed):
 
     def products(self, options: argparse.Namespace) -> list[dict[str, object]]:
         problem = _problem_of(options)
-        own, *products = _core.explain_norm_rope_concat_backward(
+        return _core.explain_norm_rope_concat_backward(
             problem.sizes(),
             problem.dtype,
             problem.table_dtype or problem.dtype,
             problem.weight_dtype or problem.dtype,
             **problem.options(),
+            per_pair_tables=options.per_pair_tables,
+            rotary_dim=options.rotary_dim,
+            rope_start=options.rope_start,
         )
-        lacking = self._lacking(options)
-        if lacking:
-            products = [product | _refusal(product, lacking) for product in products]
-        return [own, *products]
-
-    def _lacking(self, options: argparse.Namespace) -> list[str]:
-        """What the library takes and the products' operator does not."""
-        asked = {
-            "tables per pair": options.per_pair_tables,
-            "partial rotary": options.rotary_dim not in (None, options.head_dim),
-            f"rope type {options.rope_type}": options.rope_type not in ROPE_TYPES,
-            "rope_start": options.rope_start != 0,
-        }
-        return [what for what, is_asked in asked.items() if is_asked and options.rope_type != "none"]
 
     def _keywords(self, options: argparse.Namespace) -> dict[str, object]:
         return {"concat_order": options.concat_order} | super()._keywords(options)
@@ -328,13 +317,6 @@ def _table_rows(options: argparse.Namespace) -> int:
         options.seq_key + options.seq_encoder_key,
     )
     return max(shorter - max(options.rope_start, 0), min(shorter, 1))
-
-
-def _refusal(product: dict[str, object], lacking: list[str]) -> dict[str, object]:
-    """A product that is not offered stays refused for that."""
-    if not product["accepted"] and "not offered" in str(product["rule"]):
-        return {}
-    return {"accepted": False, "rule": f"its operator has no {', no '.join(lacking)}"}
 
 
 OPERATORS: dict[str, Operator] = {operator.name: operator for operator in (Rotary(), NormRope(), NormRopeConcat())}

@@ -389,7 +389,7 @@ def _product_rows(products: Sequence[dict[str, object]]) -> list[tuple[str, str,
     """Products with the same answer share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for verdict in products:
-        answer = _readings(verdict["readings"]) or verdict["rule"] or "no limits beyond the operator's"
+        answer = _readings(verdict["readings"]) or verdict["rule"] or verdict["limits"]
         why = "; ".join((answer, *verdict["remarks"]))
         rows.setdefault(("yes" if verdict["accepted"] else "no", why), []).append(verdict["product"])
     return [(", ".join(names), *row) for row, names in rows.items()]

@@ -43,6 +43,7 @@ nb::list ListOf(const std::vector<cann::ProfileVerdict>& verdicts) {
     entry["accepted"] = verdict.accepted;
     entry["readings"] = ReadingsOf(verdict);
     entry["rule"] = verdict.rule;
+    entry["limits"] = verdict.limits;
     entry["remarks"] = nb::cast(verdict.remarks);
     list.append(entry);
   }
@@ -65,15 +66,10 @@ nb::list ExplainRotaryBackward(const std::vector<std::int64_t>& dy_shape, const 
   return ListOf(cann::ExplainRotary(problem));
 }
 
-// CANN's number of a rope type; -1 for those that it has not.
-std::int64_t RopeNumber(std::optional<RotaryMode> mode) {
-  if (!mode) return 0;
-  return *mode == RotaryMode::kInterleave ? 1 : *mode == RotaryMode::kHalf ? 2 : -1;
-}
-
 nb::list ExplainConcatBackward(nb::dict sizes, const std::string& dtype, const std::string& table_dtype,
                                const std::string& weight_dtype, nb::handle norm_type, nb::handle norm_added_type,
-                               nb::handle rope_type, nb::handle concat_order) {
+                               nb::handle rope_type, nb::handle concat_order, bool per_pair_tables,
+                               std::optional<std::int64_t> rotary_dim, std::int64_t rope_start) {
   cann::NormRopeConcatProblem problem;
   const std::array<std::pair<const char*, std::int64_t*>, 8> extents = {
       {{"batch", &problem.batch},
@@ -88,7 +84,10 @@ nb::list ExplainConcatBackward(nb::dict sizes, const std::string& dtype, const s
   problem.key_heads = ParseInteger({kConcat, "key_heads"}, sizes["key_heads"]);
   problem.norm_type = static_cast<int>(ParseNormType({kConcat, "norm_type"}, norm_type));
   problem.norm_added_type = static_cast<int>(ParseNormType({kConcat, "norm_added_type"}, norm_added_type));
-  problem.rope_type = RopeNumber(ParseRopeType({kConcat, "rope_type"}, rope_type));
+  problem.rope_mode = ParseRopeType({kConcat, "rope_type"}, rope_type);
+  problem.per_pair_tables = per_pair_tables;
+  problem.rotary_dim = rotary_dim;
+  problem.rope_start = rope_start;
   problem.concat_order = static_cast<int>(ParseConcatOrder({kConcat, "concat_order"}, concat_order));
   problem.dtype = DTypeNamed({kConcat, "dtype"}, dtype);
   problem.tables_dtype = DTypeNamed({kConcat, "table_dtype"}, table_dtype);
@@ -106,7 +105,8 @@ void DefineExplain(nb::module_& module) {
       "Which products take these shapes, and which rule refuses: a dict each, \"native\" being the library itself.");
   module.def("explain_norm_rope_concat_backward", &ExplainConcatBackward, "sizes"_a, "dtype"_a, "table_dtype"_a,
              "weight_dtype"_a, nb::kw_only(), "norm_type"_a = "none", "norm_added_type"_a = "none",
-             "rope_type"_a = "none", "concat_order"_a = "stream_first",
+             "rope_type"_a = "none", "concat_order"_a = "stream_first", "per_pair_tables"_a = false,
+             "rotary_dim"_a = nb::none(), "rope_start"_a = 0,
              "The same of a joint call; `sizes` has batch, heads, key_heads, head_dim, seq_query, seq_key,\n"
              "seq_encoder_query, seq_encoder_key and seq_rope.");
 }

@@ -1,35 +1,23 @@
-// The registry of executors, the second phase, and the calls of acl_meta.h that change an executor.
+// The second phase, and the calls of acl_meta.h that change an executor.
 #include "cann/executor.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "cann/message.h"
+#include "cann/outcome.h"
 #include "cann/registry.h"
-#include "ops/rotary/validate.h"
+#include "cann/stream.h"
 
 namespace gyrograd::cann {
 namespace {
 
-// Never destroyed, so that a program may call to its very end.
-Registry<Executor>& Executors() {
-  static auto& registry = *new Registry<Executor>;
-  return registry;
-}
-
-Slot SlotOf(const aclTensor* tensor, bool used) {
-  if (tensor == nullptr) return {};
+Slot SlotOf(const Tensor& tensor, bool used) {
+  if (!tensor.given) return {};
   if (!used) return {nullptr, 0, true, true};
-  const bool empty = IsEmpty(*tensor);
-  const std::int64_t offset = OffsetInBytes(*tensor);
-  return {empty ? nullptr : AddressIn(tensor->storage, offset), offset, true, empty};
-}
-
-Outcome NoExecutor() {
-  return {ACLNN_ERR_PARAM_INVALID, "executor is none of this operator's: it was never made, has run, or was destroyed"};
+  const bool empty = IsEmpty(tensor);
+  const std::int64_t offset = OffsetInBytes(tensor);
+  return {empty ? nullptr : AddressIn(tensor.storage, offset), offset, true, empty};
 }
 
 Outcome CheckWorkspace(const void* workspace, std::uint64_t size, std::size_t planned) {
@@ -52,13 +40,13 @@ struct Run {
 
 Run Take(const Executor& executor) { return {executor.run, executor.addresses(), executor.num_tensors}; }
 
-Outcome Execute(Operator op, void* workspace, std::uint64_t workspace_size, aclOpExecutor* handle) {
+Outcome Execute(Operator op, void* workspace, std::uint64_t workspace_size, aclOpExecutor* handle, aclrtStream stream) {
   if (handle == nullptr) return {ACLNN_ERR_PARAM_NULLPTR, "executor is null"};
   Run run;
   bool own = false;
   std::size_t planned = 0;
   // Only the decision is made under the lock; messages are built outside.
-  Executors().Visit(handle, [&](Executor& executor) {
+  const bool found = Handles<Executor>().Visit(handle, [&](Executor& executor) {
     own = executor.op == op;
     if (!own) return Entry::kKeep;
     planned = executor.workspace_size;
@@ -66,25 +54,11 @@ Outcome Execute(Operator op, void* workspace, std::uint64_t workspace_size, aclO
     run = Take(executor);
     return executor.repeatable ? Entry::kKeep : Entry::kRemove;
   });
-  if (!own) return NoExecutor();
+  if (!found) return NoHandle<Executor>("executor");
+  if (!own) return {ACLNN_ERR_PARAM_INVALID, "executor is another operator's"};
   if (Outcome outcome = CheckWorkspace(workspace, workspace_size, planned); !outcome.ok()) return outcome;
+  if (!IsStream(stream)) return NoHandle<Stream>("stream");
   return ToOutcome(op, (*run.function)(Addresses(run.addresses).first(run.num_tensors), workspace, workspace_size));
-}
-
-constexpr std::array<Rename, 4> kGradNames{
-    {{"x", "xOptional"}, {"dx", "dxOut"}, {"dcos", "dcosOut"}, {"dsin", "dsinOut"}}};
-constexpr std::array<Rename, 1> kForwardNames{{{"y", "out"}}};
-
-std::string MessageOf(Operator op, const Status& status) {
-  std::string_view message = status.message();
-  const std::size_t hint = message.find(internal::kHint);
-  const std::string_view options = message.substr(std::min(hint, message.size()));
-  if (options.find("per_pair_tables") != options.npos || options.find("rotary_dim") != options.npos) {
-    message = message.substr(0, hint);
-  }
-  if (op == Operator::kRotaryPositionEmbedding) return Renamed(message, kForwardNames);
-  if (op == Operator::kRotaryPositionEmbeddingGrad) return Renamed(message, kGradNames);
-  return std::string(message);
 }
 
 // Which of an executor's slots an index counts.
@@ -95,9 +69,10 @@ aclnnStatus SetAddress(const char* function, Among among, aclOpExecutor* handle,
   return Guard(function, kAclnnCodes, [&]() -> Outcome {
     if (tensor == nullptr) return {ACLNN_ERR_INNER_NULLPTR, "tensor is null"};
     if (handle == nullptr) return {ACLNN_ERR_INNER_NULLPTR, "executor is null"};
+    if (!Handles<Tensor>().Contains(tensor)) return NoHandle<Tensor>("tensor");
     std::size_t count = 0;
     bool set = false;
-    const bool found = Executors().Visit(handle, [&](Executor& executor) {
+    const bool found = Handles<Executor>().Visit(handle, [&](Executor& executor) {
       const std::size_t first = among == Among::kOutputs ? executor.num_inputs : 0;
       count = (among == Among::kInputs ? executor.num_inputs : executor.num_tensors) - first;
       if (index >= count || !executor.slots[first + index].given) return Entry::kKeep;
@@ -106,35 +81,34 @@ aclnnStatus SetAddress(const char* function, Among among, aclOpExecutor* handle,
       set = true;
       return Entry::kKeep;
     });
-    if (!found) return NoExecutor();
+    if (!found) return NoHandle<Executor>("executor");
     if (!set) {
       return {ACLNN_ERR_PARAM_INVALID, "index is " + std::to_string(index) + "; it must be below " +
                                            std::to_string(count) + " and name a tensor that the first phase was given"};
     }
-    tensor->storage = address;
-    return {};
+    return SetStorage(tensor, address);
   });
 }
 
 aclnnStatus ChangeExecutor(const char* function, aclOpExecutor* handle, Entry entry) {
   return Guard(function, kAclnnCodes, [&]() -> Outcome {
     if (handle == nullptr) return {ACLNN_ERR_INNER_NULLPTR, "executor is null"};
-    const bool found = Executors().Visit(handle, [&](Executor& executor) {
+    const bool found = Handles<Executor>().Visit(handle, [&](Executor& executor) {
       executor.repeatable = true;
       return entry;
     });
-    return found ? Outcome{} : NoExecutor();
+    return found ? Outcome{} : NoHandle<Executor>("executor");
   });
 }
 
 }  // namespace
 
-void Executor::AddInput(const aclTensor* tensor, bool used) {
+void Executor::AddInput(const Tensor& tensor, bool used) {
   AddOutput(tensor, used);
   ++num_inputs;
 }
 
-void Executor::AddOutput(const aclTensor* tensor, bool used) { slots[num_tensors++] = SlotOf(tensor, used); }
+void Executor::AddOutput(const Tensor& tensor, bool used) { slots[num_tensors++] = SlotOf(tensor, used); }
 
 std::array<void*, kMaxTensors> Executor::addresses() const {
   std::array<void*, kMaxTensors> addresses{};
@@ -142,27 +116,13 @@ std::array<void*, kMaxTensors> Executor::addresses() const {
   return addresses;
 }
 
-aclOpExecutor* Register(Executor executor) { return static_cast<aclOpExecutor*>(Executors().Add(std::move(executor))); }
-
-aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, std::uint64_t workspace_size,
-                           aclOpExecutor* handle) {
-  return Guard(function, kAclnnCodes, [&] { return Execute(op, workspace, workspace_size, handle); });
+aclOpExecutor* Register(Executor executor) {
+  return static_cast<aclOpExecutor*>(Handles<Executor>().Add(std::move(executor)));
 }
 
-Outcome ToOutcome(Operator op, const Status& status, int rule_code) {
-  switch (status.code()) {
-    case StatusCode::kOk: return {};
-    case StatusCode::kNullPointer: return {ACLNN_ERR_PARAM_NULLPTR, MessageOf(op, status)};
-    case StatusCode::kInvalidType:
-    case StatusCode::kInvalidAlias:
-    case StatusCode::kWorkspaceTooSmall: return {ACLNN_ERR_PARAM_INVALID, MessageOf(op, status)};
-    case StatusCode::kInvalidAttribute:
-    case StatusCode::kMissingArgument:
-    case StatusCode::kInvalidShape: return {rule_code, MessageOf(op, status)};
-    case StatusCode::kOutOfMemory:
-    case StatusCode::kInternal: break;
-  }
-  return {ACLNN_ERR_INNER, status.message()};
+aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, std::uint64_t workspace_size,
+                           aclOpExecutor* handle, aclrtStream stream) {
+  return Guard(function, kAclnnCodes, [&] { return Execute(op, workspace, workspace_size, handle, stream); });
 }
 
 }  // namespace gyrograd::cann

@@ -41,6 +41,8 @@ struct Slot {
 };
 
 struct Executor {
+  static constexpr const char* kNone = " is no executor: it was never made, has run, or was destroyed";
+
   Operator op{};
   std::shared_ptr<const RunFunction> run;
   std::size_t workspace_size = 0;
@@ -49,10 +51,10 @@ struct Executor {
   std::size_t num_tensors = 0;
   bool repeatable = false;
 
-  // Appends a tensor of the argument list; null for an optional one that is missing. Inputs come first. Of one that is
-  // not used nothing but whether it was given counts.
-  void AddInput(const aclTensor* tensor, bool used = true);
-  void AddOutput(const aclTensor* tensor, bool used = true);
+  // Appends a tensor of the argument list, which need not be given. Inputs come first. Of one that is not used nothing
+  // but whether it was given counts.
+  void AddInput(const Tensor& tensor, bool used = true);
+  void AddOutput(const Tensor& tensor, bool used = true);
 
   std::array<void*, kMaxTensors> addresses() const;
 };
@@ -61,12 +63,7 @@ aclOpExecutor* Register(Executor executor);
 
 // The second phase of every operator.
 aclnnStatus RunSecondPhase(const char* function, Operator op, void* workspace, std::uint64_t workspace_size,
-                           aclOpExecutor* handle);
-
-// The code of the C interface for a status of the C++ one, with its message in the operator's own names, and without a
-// hint at options that this interface does not have. `rule_code` is the operator's for an attribute, a missing tensor
-// or a shape that breaks a rule.
-Outcome ToOutcome(Operator op, const Status& status, int rule_code = ACLNN_ERR_INNER_TILING_ERROR);
+                           aclOpExecutor* handle, aclrtStream stream);
 
 }  // namespace gyrograd::cann
 

@@ -7,6 +7,7 @@
 #include "aclnn/aclnn_base.h"
 #include "cann/executor.h"
 #include "cann/guard.h"
+#include "cann/outcome.h"
 #include "cann/profiles.h"
 #include "gyrograd/status.h"
 

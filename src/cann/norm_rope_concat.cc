@@ -25,19 +25,25 @@ namespace {
 
 // ---- argument lists
 
+// What calls for a tensor that is not always required.
+enum class Need { kNone, kNormType, kNormAddedType, kRopeType, kEncoderQuery, kEncoderKey };
+
 // One tensor of an argument list. Statistics (means, rstds) are f32; all others are of one type.
 struct Parameter {
   const char* name;
   std::size_t rank;
+  Need need = Need::kNone;
   bool required = false;
   bool statistic = false;
 };
 
-constexpr Parameter Required(const char* name) { return {name, 4, true, false}; }
-constexpr Parameter Stream(const char* name) { return {name, 4, false, false}; }
-constexpr Parameter Vector(const char* name) { return {name, 1, false, false}; }
-constexpr Parameter Table(const char* name) { return {name, 2, false, false}; }
-constexpr Parameter Statistic(const char* name) { return {name, 4, false, true}; }
+constexpr Parameter Required(const char* name) { return {.name = name, .rank = 4, .required = true}; }
+constexpr Parameter Stream(const char* name, Need need = Need::kNone) { return {name, 4, need}; }
+constexpr Parameter Vector(const char* name, Need need) { return {name, 1, need}; }
+constexpr Parameter Table(const char* name) { return {name, 2, Need::kRopeType}; }
+constexpr Parameter Statistic(const char* name, Need need) {
+  return {.name = name, .rank = 4, .need = need, .statistic = true};
+}
 
 // The four norms, in the order of every list: query, key, encoder query, encoder key.
 constexpr std::size_t kNorms = 4;
@@ -88,34 +94,34 @@ constexpr std::array<Parameter, kCount> kParameters{{
     Required("key"),
     Stream("encoderQuery"),
     Stream("encoderKey"),
-    Vector("normQueryWeight"),
-    Statistic("normQueryMean"),
-    Statistic("normQueryRstd"),
-    Vector("normKeyWeight"),
-    Statistic("normKeyMean"),
-    Statistic("normKeyRstd"),
-    Vector("normAddedQueryWeight"),
-    Statistic("normAddedQueryMean"),
-    Statistic("normAddedQueryRstd"),
-    Vector("normAddedKeyWeight"),
-    Statistic("normAddedKeyMean"),
-    Statistic("normAddedKeyRstd"),
+    Vector("normQueryWeight", Need::kNormType),
+    Statistic("normQueryMean", Need::kNormType),
+    Statistic("normQueryRstd", Need::kNormType),
+    Vector("normKeyWeight", Need::kNormType),
+    Statistic("normKeyMean", Need::kNormType),
+    Statistic("normKeyRstd", Need::kNormType),
+    Vector("normAddedQueryWeight", Need::kNormAddedType),
+    Statistic("normAddedQueryMean", Need::kNormAddedType),
+    Statistic("normAddedQueryRstd", Need::kNormAddedType),
+    Vector("normAddedKeyWeight", Need::kNormAddedType),
+    Statistic("normAddedKeyMean", Need::kNormAddedType),
+    Statistic("normAddedKeyRstd", Need::kNormAddedType),
     Table("ropeSin"),
     Table("ropeCos"),
     Required("gradQuery"),
     Required("gradKey"),
     Required("gradValue"),
-    Stream("gradEncoderQuery"),
-    Stream("gradEncoderKey"),
-    Stream("gradEncoderValue"),
-    Vector("gradNormQueryWeight"),
-    Vector("gradNormQueryBias"),
-    Vector("gradNormKeyWeight"),
-    Vector("gradNormKeyBias"),
-    Vector("gradNormAddedQueryWeight"),
-    Vector("gradNormAddedQueryBias"),
-    Vector("gradNormAddedKeyWeight"),
-    Vector("gradNormAddedKeyBias"),
+    Stream("gradEncoderQuery", Need::kEncoderQuery),
+    Stream("gradEncoderKey", Need::kEncoderKey),
+    Stream("gradEncoderValue", Need::kEncoderKey),
+    Vector("gradNormQueryWeight", Need::kNormType),
+    Vector("gradNormQueryBias", Need::kNormType),
+    Vector("gradNormKeyWeight", Need::kNormType),
+    Vector("gradNormKeyBias", Need::kNormType),
+    Vector("gradNormAddedQueryWeight", Need::kNormAddedType),
+    Vector("gradNormAddedQueryBias", Need::kNormAddedType),
+    Vector("gradNormAddedKeyWeight", Need::kNormAddedType),
+    Vector("gradNormAddedKeyBias", Need::kNormAddedType),
 }};
 constexpr Signature kSignature{kParameters,
                                kGradQuery,
@@ -155,27 +161,27 @@ constexpr std::array<Parameter, kCount> kParameters{{
     Stream("encoderQuery"),
     Stream("encoderKey"),
     Stream("encoderValue"),
-    Vector("normQueryWeight"),
-    Vector("normQueryBias"),
-    Vector("normKeyWeight"),
-    Vector("normKeyBias"),
-    Vector("normAddedQueryWeight"),
-    Vector("normAddedQueryBias"),
-    Vector("normAddedKeyWeight"),
-    Vector("normAddedKeyBias"),
+    Vector("normQueryWeight", Need::kNormType),
+    Vector("normQueryBias", Need::kNormType),
+    Vector("normKeyWeight", Need::kNormType),
+    Vector("normKeyBias", Need::kNormType),
+    Vector("normAddedQueryWeight", Need::kNormAddedType),
+    Vector("normAddedQueryBias", Need::kNormAddedType),
+    Vector("normAddedKeyWeight", Need::kNormAddedType),
+    Vector("normAddedKeyBias", Need::kNormAddedType),
     Table("ropeSin"),
     Table("ropeCos"),
     Required("queryOutput"),
     Required("keyOutput"),
     Required("valueOutput"),
-    Statistic("normQueryMean"),
-    Statistic("normQueryRstd"),
-    Statistic("normKeyMean"),
-    Statistic("normKeyRstd"),
-    Statistic("normAddedQueryMean"),
-    Statistic("normAddedQueryRstd"),
-    Statistic("normAddedKeyMean"),
-    Statistic("normAddedKeyRstd"),
+    Statistic("normQueryMean", Need::kNormType),
+    Statistic("normQueryRstd", Need::kNormType),
+    Statistic("normKeyMean", Need::kNormType),
+    Statistic("normKeyRstd", Need::kNormType),
+    Statistic("normAddedQueryMean", Need::kNormAddedType),
+    Statistic("normAddedQueryRstd", Need::kNormAddedType),
+    Statistic("normAddedKeyMean", Need::kNormAddedType),
+    Statistic("normAddedKeyRstd", Need::kNormAddedType),
 }};
 constexpr Signature kSignature{kParameters,
                                kQueryOutput,
@@ -198,25 +204,30 @@ struct Attributes {
   double eps = 0;
   bool training = false;
 
+  // Of a checked rope_type.
+  std::optional<RotaryMode> rope_mode() const {
+    if (rope_type == 0) return std::nullopt;
+    return rope_type == 1 ? RotaryMode::kInterleave : RotaryMode::kHalf;
+  }
   NormType norm(std::size_t index) const { return static_cast<NormType>(index < 2 ? norm_type : norm_added_type); }
 };
+
+using Tensors = std::array<Tensor, kMaxTensors>;
 
 // The tensors of a call by their places in the argument list, and which of them its types and streams call for.
 struct Call {
   const Signature* signature;
   Attributes attributes;
-  std::array<const aclTensor*, kMaxTensors> tensors{};
+  Tensors tensors{};
   std::array<bool, kMaxTensors> used{};
-  std::vector<aclTensor> own{};  // where the tensors are copies
 
-  bool given(std::size_t index) const { return tensors[index] != nullptr; }
-  const aclTensor* stream(std::size_t norm) const { return tensors[signature->streams[norm]]; }
+  const Tensor& stream(std::size_t norm) const { return tensors[signature->streams[norm]]; }
   bool has_rows(std::size_t norm) const;
 };
 
 // Whether the stream has rows to normalise: its last extent does not count.
 bool Call::has_rows(std::size_t norm) const {
-  if (stream(norm) == nullptr) return false;
+  if (!stream(norm)) return false;
   const std::vector<std::int64_t>& shape = stream(norm)->view_shape;
   return std::ranges::none_of(shape | std::views::take(3), [](std::int64_t extent) { return extent == 0; });
 }
@@ -226,38 +237,39 @@ bool IsAffine(NormType type) { return type == NormType::kLayerAffine || type == 
 bool IsRms(NormType type) { return type == NormType::kRms || type == NormType::kRmsAffine; }
 
 // The part of `used` that both operators share.
-Call MakeCall(const Signature& signature, const Attributes& attributes, std::span<const aclTensor* const> tensors) {
+Call MakeCall(const Signature& signature, const Attributes& attributes, std::span<const aclTensor* const> handles) {
   Call call{&signature, attributes};
-  std::ranges::copy(tensors, call.tensors.begin());
-  for (std::size_t i = 0; i < tensors.size(); ++i) call.used[i] = signature.parameters[i].required;
-  for (const std::size_t stream : signature.streams) call.used[stream] = call.given(stream);
+  std::ranges::transform(handles, call.tensors.begin(), LookUp);
+  for (std::size_t i = 0; i < handles.size(); ++i) call.used[i] = signature.parameters[i].required;
+  for (const std::size_t stream : signature.streams) call.used[stream] = call.tensors[stream].given;
   call.used[signature.sin] = call.used[signature.sin + 1] = attributes.rope_type != 0;
   return call;
 }
 
-Call GradCall(const Attributes& attributes, const std::array<const aclTensor*, grad::kCount>& tensors) {
+Call GradCall(const Attributes& attributes, const std::array<const aclTensor*, grad::kCount>& handles) {
   using namespace grad;  // NOLINT: the indices of this operator
-  Call call = MakeCall(kSignature, attributes, tensors);
-  call.used[kGradEncoderQuery] = call.given(kEncoderQuery);
-  call.used[kGradEncoderKey] = call.used[kGradEncoderValue] = call.given(kEncoderKey);
+  Call call = MakeCall(kSignature, attributes, handles);
+  call.used[kGradEncoderQuery] = call.tensors[kEncoderQuery].given;
+  call.used[kGradEncoderKey] = call.used[kGradEncoderValue] = call.tensors[kEncoderKey].given;
   for (std::size_t norm = 0; norm < kNorms; ++norm) {
     const NormType type = attributes.norm(norm);
     const bool rows = call.has_rows(norm);
     const bool affine = type == NormType::kLayerAffine;
     call.used[Weight(norm)] = affine && rows;
     call.used[Mean(norm)] = call.used[Rstd(norm)] = IsLayer(type) && rows;
-    call.used[GradWeight(norm)] = call.used[GradBias(norm)] = affine && call.stream(norm) != nullptr;
+    call.used[GradWeight(norm)] = call.used[GradBias(norm)] = affine && call.stream(norm).given;
   }
   return call;
 }
 
-// An RMS norm's rstd, which CANN does not write: programs may pass a dummy in its place.
-bool IsWanted(const aclTensor* rstd) { return rstd != nullptr && rstd->view_shape.size() == 4 && !IsEmpty(*rstd); }
+// An RMS norm's rstd, which CANN does not write: programs may pass a dummy in its place. A handle that is none is
+// looked at, and so refused.
+bool IsWanted(const Tensor& rstd) { return rstd.given && (!rstd || (rstd->view_shape.size() == 4 && !IsEmpty(rstd))); }
 
-Call ForwardCall(const Attributes& attributes, const std::array<const aclTensor*, forward::kCount>& tensors) {
+Call ForwardCall(const Attributes& attributes, const std::array<const aclTensor*, forward::kCount>& handles) {
   using namespace forward;  // NOLINT: the indices of this operator
-  Call call = MakeCall(kSignature, attributes, tensors);
-  call.used[kEncoderValue] = call.given(kEncoderValue);
+  Call call = MakeCall(kSignature, attributes, handles);
+  call.used[kEncoderValue] = call.tensors[kEncoderValue].given;
   for (std::size_t norm = 0; norm < kNorms; ++norm) {
     const NormType type = attributes.norm(norm);
     const bool rows = call.has_rows(norm);
@@ -265,19 +277,18 @@ Call ForwardCall(const Attributes& attributes, const std::array<const aclTensor*
     call.used[Weight(norm)] = IsAffine(type) && rows;
     call.used[Bias(norm)] = type == NormType::kLayerAffine && rows;
     call.used[Mean(norm)] = IsLayer(type) && saved;
-    call.used[Rstd(norm)] = saved && (IsLayer(type) || (IsRms(type) && IsWanted(tensors[Rstd(norm)])));
+    call.used[Rstd(norm)] = saved && (IsLayer(type) || (IsRms(type) && IsWanted(call.tensors[Rstd(norm)])));
   }
   return call;
 }
 
-// The same call over copies of the descriptions that it uses.
-std::shared_ptr<const Call> Copied(const Call& call) {
-  const auto copy = std::make_shared<Call>(call);
-  copy->own.reserve(kMaxTensors);  // pointers into it stay good
+// The same call, with what it uses alone.
+std::shared_ptr<const Call> Kept(const Call& call) {
+  const auto kept = std::make_shared<Call>(call);
   for (std::size_t i = 0; i < kMaxTensors; ++i) {
-    copy->tensors[i] = call.used[i] ? &copy->own.emplace_back(*call.tensors[i]) : nullptr;
+    if (!call.used[i]) kept->tensors[i] = {};
   }
-  return copy;
+  return kept;
 }
 
 // ---- rules
@@ -286,7 +297,7 @@ template <class Predicate>
 std::vector<Argument> ArgumentsThat(const Call& call, const Predicate& predicate) {
   std::vector<Argument> arguments;
   for (std::size_t i = 0; i < call.signature->parameters.size(); ++i) {
-    if (predicate(i)) arguments.push_back({call.signature->parameters[i].name, call.tensors[i]});
+    if (predicate(i)) arguments.push_back({call.signature->parameters[i].name, &call.tensors[i]});
   }
   return arguments;
 }
@@ -316,14 +327,28 @@ Outcome CheckAttributes(const Call& call) {
   return {};
 }
 
-Outcome CheckMissing(const Call& call) {
+// What calls for the tensor, in the caller's words.
+std::string Asker(const Call& call, const Parameter& parameter) {
   const Attributes& a = call.attributes;
+  const bool saved = parameter.statistic && !call.signature->backward;
+  const std::string when = saved ? " with isTraining" : "";
+  switch (parameter.need) {
+    case Need::kNormType: return "normType " + std::to_string(a.norm_type) + when;
+    case Need::kNormAddedType: return "normAddedType " + std::to_string(a.norm_added_type) + when;
+    case Need::kRopeType: return "ropeType " + std::to_string(a.rope_type);
+    case Need::kEncoderQuery: return "encoderQuery";
+    case Need::kEncoderKey: return "encoderKey";
+    case Need::kNone: break;
+  }
+  return "the operator";
+}
+
+Outcome CheckMissing(const Call& call) {
   for (std::size_t i = 0; i < call.signature->parameters.size(); ++i) {
-    if (!call.used[i] || call.given(i)) continue;
+    if (!call.used[i] || call.tensors[i].given) continue;
+    const Parameter& parameter = call.signature->parameters[i];
     return {call.signature->rule_code,
-            std::string(call.signature->parameters[i].name) + " is null; the streams given need it with normType " +
-                std::to_string(a.norm_type) + ", normAddedType " + std::to_string(a.norm_added_type) +
-                " and ropeType " + std::to_string(a.rope_type)};
+            std::string(parameter.name) + " is null; " + Asker(call, parameter) + " needs it"};
   }
   return {};
 }
@@ -342,11 +367,12 @@ Outcome CheckRanks(const Call& call) {
 
 // Everything before the plan.
 Outcome CheckCall(const Call& call) {
-  const auto present = [&](std::size_t i) { return call.used[i] && call.given(i); };
+  const auto present = [&](std::size_t i) { return call.used[i] && call.tensors[i].given; };
   const auto statistic = [&](std::size_t i) { return call.signature->parameters[i].statistic; };
   const std::vector<Argument> all = ArgumentsThat(call, present);
   Profile profile = Profile::kNative;  // the products' rules are this interface's: the name alone is checked
-  Outcome outcome = CheckData(all);
+  Outcome outcome = CheckHandles(all);
+  if (outcome.ok()) outcome = CheckData(all);
   if (outcome.ok()) outcome = CheckFormats(all);
   if (outcome.ok()) {
     outcome = CheckOneType(ArgumentsThat(call, [&](std::size_t i) { return present(i) && !statistic(i); }));
@@ -380,9 +406,9 @@ NormRopeConcatProblem ProblemOf(const Call& call) {
   problem.seq_rope = call.used[sin] ? call.tensors[sin]->view_shape[0] : 0;
   problem.norm_type = call.attributes.norm_type;
   problem.norm_added_type = call.attributes.norm_added_type;
-  problem.rope_type = call.attributes.rope_type;
+  problem.rope_mode = call.attributes.rope_mode();
   problem.concat_order = call.attributes.concat_order;
-  problem.dtype = DTypeOf(*call.stream(0));
+  problem.dtype = DTypeOf(call.stream(0));
   problem.backward = call.signature->backward;
   return problem;
 }
@@ -397,21 +423,19 @@ Outcome CheckLimits(const Call& call) {
 
 std::optional<ConstTensorView> In(const Call& call, Addresses addresses, std::size_t i) {
   if (!call.used[i]) return std::nullopt;
-  return ConstViewOf(*call.tensors[i], addresses[i]);
+  return ConstViewOf(call.tensors[i], addresses[i]);
 }
 
 std::optional<TensorView> Out(const Call& call, Addresses addresses, std::size_t i) {
   if (!call.used[i]) return std::nullopt;
-  return ViewOf(*call.tensors[i], addresses[i]);
+  return ViewOf(call.tensors[i], addresses[i]);
 }
 
 NormRopeConcatOptions OptionsOf(const Attributes& attributes) {
   NormRopeConcatOptions options;
   options.norm_type = attributes.norm(0);
   options.norm_added_type = attributes.norm(2);
-  if (attributes.rope_type != 0) {
-    options.rotary.emplace().mode = attributes.rope_type == 1 ? RotaryMode::kInterleave : RotaryMode::kHalf;
-  }
+  if (const auto mode = attributes.rope_mode()) options.rotary.emplace().mode = *mode;
   options.concat_order = static_cast<ConcatOrder>(attributes.concat_order);
   return options;
 }
@@ -498,7 +522,7 @@ Outcome FirstPhase(Operator op, const Call& call, Args (*args_of)(const Call&, A
   if (outcome.ok()) outcome = CheckPhaseOneOutputs(workspace_size, handle);
   if (outcome.ok()) outcome = CheckCall(call);
   if (!outcome.ok()) return outcome;
-  const std::shared_ptr<const Call> own = Copied(call);
+  const std::shared_ptr<const Call> own = Kept(call);
   Executor executor = ExecutorOf(op, call);
   Plan plan;
   outcome = MakePlan(
@@ -576,8 +600,9 @@ aclnnStatus aclnnNormRopeConcatBackwardGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnNormRopeConcatBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream) {
-  return RunSecondPhase(__func__, Operator::kNormRopeConcatBackward, workspace, workspaceSize, executor);
+aclnnStatus aclnnNormRopeConcatBackward(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                        aclrtStream stream) {
+  return RunSecondPhase(__func__, Operator::kNormRopeConcatBackward, workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnNormRopeConcatGetWorkspaceSize(
@@ -626,8 +651,8 @@ aclnnStatus aclnnNormRopeConcatGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnNormRopeConcat(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream) {
-  return RunSecondPhase(__func__, Operator::kNormRopeConcat, workspace, workspaceSize, executor);
+aclnnStatus aclnnNormRopeConcat(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+  return RunSecondPhase(__func__, Operator::kNormRopeConcat, workspace, workspaceSize, executor, stream);
 }
 
 }  // extern "C"

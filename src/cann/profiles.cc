@@ -1,8 +1,9 @@
-// The rules of CANN's pages for the rotary operators, product by product.
+// The rules of CANN's pages, product by product, and what of them the C interface holds.
 #include "cann/profiles.h"
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <utility>
@@ -90,16 +91,24 @@ std::string Leading(const RotaryProblem& problem) { return problem.backward ? "d
 // The channels that turn.
 std::int64_t RotaryDim(const RotaryProblem& problem) { return problem.rotary_dim.value_or(problem.x.back()); }
 
-// What no product's operator has.
-Refusal CheckExtensions(const RotaryProblem& problem) {
+// What no product's operator has: those of `extensions` that are asked for.
+struct Extension {
+  bool asked;
+  std::string what;
+};
+
+Refusal CheckExtensions(std::initializer_list<Extension> extensions) {
   std::string absent;
-  const auto ask = [&absent](bool asked, const char* what) {
-    if (asked) absent += (absent.empty() ? "no " : ", no ") + std::string(what);
-  };
-  ask(problem.per_pair_tables, "tables per pair");
-  ask(RotaryDim(problem) != problem.x.back(), "partial rotary");
-  ask(problem.table_dtype.value_or(problem.dtype) != problem.dtype, "tables of another type");
+  for (const auto& [asked, what] : extensions) {
+    if (asked) absent += (absent.empty() ? "no " : ", no ") + what;
+  }
   return absent.empty() ? Refusal{} : "its operator has " + absent;
+}
+
+Refusal CheckExtensions(const RotaryProblem& problem) {
+  return CheckExtensions({{problem.per_pair_tables, "tables per pair"},
+                          {RotaryDim(problem) != problem.x.back(), "partial rotary"},
+                          {problem.table_dtype.value_or(problem.dtype) != problem.dtype, "tables of another type"}});
 }
 
 // What holds everywhere: the operator's own rules.
@@ -138,9 +147,13 @@ Refusal CheckShapes(const RotaryProblem& problem, Profile profile) {
   return std::nullopt;
 }
 
+Refusal CheckType(DType type) {
+  return type == DType::kF64 ? Refusal("the type is f64; it must be f32, f16 or bf16") : Refusal{};
+}
+
 // The rules of a product that no reading changes.
 Refusal CheckProduct(const RotaryProblem& problem, Profile profile) {
-  if (problem.dtype == DType::kF64) return "the type is f64; it must be f32, f16 or bf16";
+  if (Refusal refusal = CheckType(problem.dtype)) return refusal;
   const std::int64_t head_dim = problem.x.back();
   if (!IsAtlas(profile)) {
     return head_dim <= 1024 ? Refusal{} : Is("D", head_dim) + "; it must be at most 1024";
@@ -271,6 +284,35 @@ void Add950Remarks(const RotaryProblem& problem, ProfileVerdict* verdict) {
   }
 }
 
+// The library's own verdict, with a word on what the C interface refuses that the library does not.
+ProfileVerdict NativeVerdict(const Refusal& refusal, const Refusal& c_refusal) {
+  ProfileVerdict verdict{.product = Name(Profile::kNative), .accepted = !refusal, .rule = refusal.value_or("")};
+  if (refusal) return verdict;
+  verdict.limits = "no limits beyond the operator's";
+  if (c_refusal) verdict.remarks.push_back("the C interface refuses it: " + *c_refusal);
+  return verdict;
+}
+
+// What the C interface holds under every profile.
+Refusal CheckCInterface(const RotaryProblem& problem) {
+  if (Refusal refusal = CheckType(problem.dtype)) return refusal;
+  return CheckShapes(problem, Profile::kAscend950);
+}
+
+constexpr Profile kProfiles[] = {Profile::kNative, Profile::kAtlasA2, Profile::kAtlasA3, Profile::kAscend950};
+
+// Every profile, then the products on which no operator is offered.
+template <class Problem>
+std::vector<ProfileVerdict> ExplainAll(const Problem& problem,
+                                       ProfileVerdict (*explain)(const Problem& problem, Profile profile)) {
+  std::vector<ProfileVerdict> verdicts;
+  for (const Profile profile : kProfiles) verdicts.push_back(explain(problem, profile));
+  for (const char* product : {"Atlas 200I/500 A2 inference", "Atlas inference", "Atlas training"}) {
+    verdicts.push_back({.product = product, .rule = "the operator is not offered on this product"});
+  }
+  return verdicts;
+}
+
 }  // namespace
 
 const char* Name(Profile profile) {
@@ -284,20 +326,18 @@ const char* Name(Profile profile) {
 }
 
 std::optional<Profile> ParseProfile(std::string_view name) {
-  for (const Profile profile : {Profile::kNative, Profile::kAtlasA2, Profile::kAtlasA3, Profile::kAscend950}) {
+  for (const Profile profile : kProfiles) {
     if (name == Name(profile)) return profile;
   }
   return std::nullopt;
 }
 
 ProfileVerdict ExplainRotary(const RotaryProblem& problem, Profile profile) {
+  const Refusal shapes = CheckShapes(problem, profile);
+  if (!IsProduct(profile)) return NativeVerdict(shapes, CheckCInterface(problem));
   ProfileVerdict verdict{.product = Name(profile)};
-  if (Refusal refusal = CheckShapes(problem, profile)) {
-    verdict.rule = *refusal;
-    return verdict;
-  }
-  if (!IsProduct(profile)) {
-    verdict.accepted = true;
+  if (shapes) {
+    verdict.rule = *shapes;
     return verdict;
   }
   if (Refusal refusal = CheckProduct(problem, profile)) {
@@ -309,16 +349,7 @@ ProfileVerdict ExplainRotary(const RotaryProblem& problem, Profile profile) {
   return verdict;
 }
 
-std::vector<ProfileVerdict> ExplainRotary(const RotaryProblem& problem) {
-  std::vector<ProfileVerdict> verdicts;
-  for (const Profile profile : {Profile::kNative, Profile::kAtlasA2, Profile::kAtlasA3, Profile::kAscend950}) {
-    verdicts.push_back(ExplainRotary(problem, profile));
-  }
-  for (const char* product : {"Atlas 200I/500 A2 inference", "Atlas inference", "Atlas training"}) {
-    verdicts.push_back({.product = product, .rule = "the operator is not offered on this product"});
-  }
-  return verdicts;
-}
+std::vector<ProfileVerdict> ExplainRotary(const RotaryProblem& problem) { return ExplainAll(problem, ExplainRotary); }
 
 // ---- the fused operator
 
@@ -336,7 +367,9 @@ Refusal CheckChoice(const char* name, std::int64_t value, std::int64_t last) {
 }
 
 Refusal CheckTypes(const NormRopeConcatProblem& p, Profile profile) {
-  if (IsProduct(profile) && p.dtype == DType::kF64) return "the type is f64; it must be f32, f16 or bf16";
+  if (IsProduct(profile)) {
+    if (Refusal refusal = CheckType(p.dtype)) return refusal;
+  }
   const bool wider = !IsProduct(profile) && (p.dtype == DType::kF16 || p.dtype == DType::kBF16);
   const auto check = [&](const char* what, DType type) -> Refusal {
     if (type == p.dtype || (wider && type == DType::kF32)) return std::nullopt;
@@ -347,11 +380,14 @@ Refusal CheckTypes(const NormRopeConcatProblem& p, Profile profile) {
   return check("weights", p.weights_dtype.value_or(p.dtype));
 }
 
+std::int64_t LastNorm(const NormRopeConcatProblem& p, Profile profile) {
+  return p.backward && IsProduct(profile) ? 2 : 4;
+}
+
 Refusal CheckAttributes(const NormRopeConcatProblem& p, Profile profile) {
-  const std::int64_t last_norm = p.backward && IsProduct(profile) ? 2 : 4;
+  const std::int64_t last_norm = LastNorm(p, profile);
   if (Refusal refusal = CheckChoice("normType", p.norm_type, last_norm)) return refusal;
   if (Refusal refusal = CheckChoice("normAddedType", p.norm_added_type, last_norm)) return refusal;
-  if (Refusal refusal = CheckChoice("ropeType", p.rope_type, 2)) return refusal;
   return CheckChoice("concatOrder", p.concat_order, 1);
 }
 
@@ -363,20 +399,61 @@ Refusal CheckHeads(const NormRopeConcatProblem& p, Profile profile) {
   if (IsProduct(profile) && (p.head_dim < 1 || p.head_dim > 1024)) {
     return Is("D", p.head_dim) + "; it must be 1 to 1024";
   }
-  const bool even = IsProduct(profile) || p.rope_type != 0;
-  return even && p.head_dim % 2 != 0 ? Is("D", p.head_dim) + "; it must be even" : Refusal{};
+  if (IsProduct(profile) && p.head_dim % 2 != 0) return Is("D", p.head_dim) + "; it must be even";
+  return std::nullopt;
+}
+
+// The channels that turn.
+Refusal CheckRotaryDim(const NormRopeConcatProblem& p) {
+  if (!p.rope_mode) return std::nullopt;
+  const std::int64_t dim = p.rotary_dim.value_or(p.head_dim);
+  const std::int64_t fewest = std::min<std::int64_t>(p.head_dim, 2);
+  const char* const name = p.rotary_dim ? "rotary_dim" : "D";
+  if (p.rotary_dim && (dim < fewest || dim > p.head_dim)) {
+    return Is(name, dim) + "; it must be " + std::to_string(fewest) + " to D, " + std::to_string(p.head_dim);
+  }
+  const std::int64_t divisor = *p.rope_mode == RotaryMode::kQuarter ? 4 : 2;
+  if (dim % divisor == 0) return std::nullopt;
+  return Is(name, dim) + "; it must be " + (divisor == 2 ? "even" : "divisible by 4");
 }
 
 Refusal CheckTableRows(const NormRopeConcatProblem& p) {
-  if (p.rope_type == 0) return std::nullopt;
-  const std::int64_t longest = std::min(Sum(p.seq_query, p.seq_encoder_query), Sum(p.seq_key, p.seq_encoder_key));
-  const std::int64_t fewest = longest > 0 ? 1 : 0;
-  if (p.seq_rope >= fewest && p.seq_rope <= longest) return std::nullopt;
-  return Is("seqRope", p.seq_rope) + "; it must be " + std::to_string(fewest) + " to " + std::to_string(longest) +
-         ", the shorter of the joint sequences";
+  if (!p.rope_mode) return std::nullopt;
+  const std::int64_t joint = std::min(Sum(p.seq_query, p.seq_encoder_query), Sum(p.seq_key, p.seq_encoder_key));
+  const std::int64_t fewest = joint > 0 ? 1 : 0;
+  const auto check = [&](const char* name, std::int64_t value, std::int64_t first, std::int64_t last) -> Refusal {
+    if (value >= first && value <= last) return std::nullopt;
+    return Is(name, value) + "; it must be " + std::to_string(first) + " to " + std::to_string(last) +
+           ", the shorter of the joint sequences";
+  };
+  if (p.rope_start < 0) return Is("rope_start", p.rope_start) + "; it must be at least 0";
+  Refusal refusal = check("seqRope", p.seq_rope, fewest, joint);
+  if (refusal || p.rope_start == 0) return refusal;
+  return check("rope_start + seqRope", Sum(p.rope_start, p.seq_rope), fewest, joint);
+}
+
+// What the products' operator does not have. Without rotation its options count for nothing.
+Refusal CheckExtensions(const NormRopeConcatProblem& p) {
+  if (!p.rope_mode) return std::nullopt;
+  const bool named = *p.rope_mode == RotaryMode::kHalf || *p.rope_mode == RotaryMode::kInterleave;
+  return CheckExtensions({{p.per_pair_tables, "tables per pair"},
+                          {p.rotary_dim.value_or(p.head_dim) != p.head_dim, "partial rotary"},
+                          {!named, std::string("rope type ") + Name(*p.rope_mode)},
+                          {p.rope_start != 0, "rope_start"}});
+}
+
+// What the checks leave to a product.
+std::string LimitsOf(const NormRopeConcatProblem& p) {
+  return std::string("within its limits: D even, 1 to 1024; one of f32, f16 and bf16 for all but means and rstds; ") +
+         "norm types 0 to " + std::to_string(LastNorm(p, Profile::kAscend950)) +
+         "; rope types none, interleave and half; key's heads query's; tables no longer than the shorter joint "
+         "sequence";
 }
 
 Refusal CheckNormRopeConcat(const NormRopeConcatProblem& p, Profile profile) {
+  if (IsProduct(profile)) {
+    if (Refusal refusal = CheckExtensions(p)) return refusal;
+  }
   if (Refusal refusal = CheckTypes(p, profile)) return refusal;
   if (Refusal refusal = CheckAttributes(p, profile)) return refusal;
   for (const std::int64_t extent : {p.batch, p.heads, p.key_heads.value_or(0), p.head_dim, p.seq_query, p.seq_key,
@@ -384,6 +461,7 @@ Refusal CheckNormRopeConcat(const NormRopeConcatProblem& p, Profile profile) {
     if (extent < 0) return Is("an extent", extent) + "; none may be negative";
   }
   if (Refusal refusal = CheckHeads(p, profile)) return refusal;
+  if (Refusal refusal = CheckRotaryDim(p)) return refusal;
   return CheckTableRows(p);
 }
 
@@ -391,18 +469,15 @@ Refusal CheckNormRopeConcat(const NormRopeConcatProblem& p, Profile profile) {
 
 ProfileVerdict ExplainNormRopeConcat(const NormRopeConcatProblem& problem, Profile profile) {
   const Refusal refusal = CheckNormRopeConcat(problem, profile);
-  return {.product = Name(profile), .accepted = !refusal, .rule = refusal.value_or("")};
+  // The C interface's limits are the products'.
+  if (!IsProduct(profile)) return NativeVerdict(refusal, CheckNormRopeConcat(problem, Profile::kAscend950));
+  ProfileVerdict verdict{.product = Name(profile), .accepted = !refusal, .rule = refusal.value_or("")};
+  if (!refusal) verdict.limits = LimitsOf(problem);
+  return verdict;
 }
 
 std::vector<ProfileVerdict> ExplainNormRopeConcat(const NormRopeConcatProblem& problem) {
-  std::vector<ProfileVerdict> verdicts;
-  for (const Profile profile : {Profile::kNative, Profile::kAtlasA2, Profile::kAtlasA3, Profile::kAscend950}) {
-    verdicts.push_back(ExplainNormRopeConcat(problem, profile));
-  }
-  for (const char* product : {"Atlas 200I/500 A2 inference", "Atlas inference", "Atlas training"}) {
-    verdicts.push_back({.product = product, .rule = "the operator is not offered on this product"});
-  }
-  return verdicts;
+  return ExplainAll(problem, ExplainNormRopeConcat);
 }
 
 }  // namespace gyrograd::cann

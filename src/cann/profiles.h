@@ -1,5 +1,5 @@
 // Product profiles: which Ascend products accept a problem's shapes, and which rule refuses. Pure functions of the
-// shapes; the library itself computes without these limits ("native").
+// shapes; the library itself computes without these limits ("native"), its C interface with some of them.
 #ifndef GYROGRAD_CANN_PROFILES_H_
 #define GYROGRAD_CANN_PROFILES_H_
 
@@ -44,7 +44,10 @@ struct ProfileVerdict {
   bool accepted = false;
   std::vector<LayoutReading> readings = {};  // where accepted by a product: all under which the shapes are legal
   std::string rule = {};                     // where refused: the rule and the value received
-  std::vector<std::string> remarks = {};  // where pages and code of CANN differ, and what the shapes alone do not tell
+  std::string limits = {};                   // where accepted without readings: what holds there
+  // Where pages and code of CANN differ, what the shapes alone do not tell, and, for native, what the C interface
+  // refuses all the same.
+  std::vector<std::string> remarks = {};
 };
 
 // A shape is legal on a product when it is legal under at least one reading of its layout.
@@ -54,6 +57,8 @@ ProfileVerdict ExplainRotary(const RotaryProblem& problem, Profile profile);
 std::vector<ProfileVerdict> ExplainRotary(const RotaryProblem& problem);
 
 // A problem of the fused operator. The lengths of a stream that is absent are 0, and so is seq_rope without rotation.
+// What the library takes and CANN's operator does not: two of the modes, RotaryOptions, rope_start, tables and weights
+// of another type.
 struct NormRopeConcatProblem {
   std::int64_t batch = 0;
   std::int64_t heads = 0;                      // of the query
@@ -66,7 +71,10 @@ struct NormRopeConcatProblem {
   std::int64_t seq_rope = 0;   // the tables' rows
   std::int64_t norm_type = 0;  // a value of NormType
   std::int64_t norm_added_type = 0;
-  std::int64_t rope_type = 0;               // 0 none, 1 interleave, 2 half
+  std::optional<RotaryMode> rope_mode = {};  // none where nothing turns
+  bool per_pair_tables = false;
+  std::optional<std::int64_t> rotary_dim = {};
+  std::int64_t rope_start = 0;
   std::int64_t concat_order = 0;            // a value of ConcatOrder
   DType dtype = DType::kF32;                // of the activations
   std::optional<DType> tables_dtype = {};   // the activations' where not given

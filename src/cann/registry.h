@@ -6,8 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
+
+#include "cann/guard.h"
 
 namespace gyrograd::cann {
 
@@ -25,9 +29,14 @@ class Registry {
  public:
   void* Add(Value value) {
     void* handle = NewHandle();
-    const std::lock_guard lock(mutex_);
-    entries_.emplace(handle, std::move(value));
+    AddAt(handle, std::move(value));
     return handle;
+  }
+
+  // Under an address that is no NewHandle(), in place of whatever was there.
+  void AddAt(const void* address, Value value) {
+    const std::lock_guard lock(mutex_);
+    entries_.insert_or_assign(address, std::move(value));
   }
 
   // Calls visit(value), which says whether the entry stays. False where the handle is none.
@@ -44,6 +53,16 @@ class Registry {
     return Visit(handle, [](const Value&) { return Entry::kKeep; });
   }
 
+  // A copy of the value.
+  std::optional<Value> Find(const void* handle) {
+    std::optional<Value> value;
+    Visit(handle, [&](const Value& found) {
+      value = found;
+      return Entry::kKeep;
+    });
+    return value;
+  }
+
   bool Remove(const void* handle) {
     return Visit(handle, [](const Value&) { return Entry::kRemove; });
   }
@@ -52,6 +71,20 @@ class Registry {
   std::mutex mutex_;
   std::unordered_map<const void*, Value> entries_;
 };
+
+// The registry of one kind of handle, made at its first use, and never destroyed, so that a program may call to its
+// very end. A kind is a class with kNone, which says of a handle what it is not.
+template <class Kind>
+Registry<Kind>& Handles() {
+  static auto& registry = *new Registry<Kind>;
+  return registry;
+}
+
+// The refusal of a handle that is none of its kind.
+template <class Kind>
+Outcome NoHandle(const std::string& argument, int code = ACLNN_ERR_PARAM_INVALID) {
+  return {code, argument + Kind::kNone};
+}
 
 }  // namespace gyrograd::cann
 

@@ -1,16 +1,20 @@
-// The runtime subset of acl_rt.h on the host. Streams and events carry no work: whatever is started is done on return.
+// The runtime subset of acl_rt.h on the host. Events carry no work, as streams do not: whatever is started is done on
+// return.
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "acl/acl.h"
 #include "cann/enum_value.h"
 #include "cann/guard.h"
 #include "cann/registry.h"
+#include "cann/stream.h"
 
 namespace gyrograd::cann {
 namespace {
@@ -18,22 +22,22 @@ namespace {
 constexpr std::int32_t kDevice = 0;
 constexpr std::size_t kAlignment = 64;
 
-struct Stream {};
-struct Event {};
-struct Context {};
+struct Event {
+  static constexpr const char* kNone = " is no event: it was never made, or was destroyed";
+};
+struct Context {
+  static constexpr const char* kNone = " is no context: it was never made, or was destroyed";
+};
+// Its handle is its address.
+struct Allocation {
+  static constexpr const char* kNone = " is no allocation: it was never made here, or was freed";
+};
 
 std::atomic<bool> initialized{false};
 thread_local aclrtContext current_context = nullptr;
 
-// Never destroyed, so that a program may call to its very end.
-template <class Object>
-Registry<Object>& Objects() {
-  static auto& registry = *new Registry<Object>;
-  return registry;
-}
-
 aclrtContext DefaultContext() {
-  static const aclrtContext context = Objects<Context>().Add({});
+  static const aclrtContext context = Handles<Context>().Add({});
   return context;
 }
 
@@ -44,33 +48,35 @@ Outcome CheckDevice(std::int32_t device) {
   return ParamError("deviceId is " + std::to_string(device) + "; the one device is 0");
 }
 
-template <class Object>
+template <class Kind>
 Outcome CheckHandle(const char* name, const void* handle) {
   if (handle == nullptr) return ParamError(std::string(name) + " is null");
-  if (!Objects<Object>().Contains(handle)) return ParamError(std::string(name) + " is none, or was destroyed");
-  return {};
+  return Handles<Kind>().Contains(handle) ? Outcome{} : NoHandle<Kind>(name, ACL_ERROR_INVALID_PARAM);
+}
+
+// Takes the handle out of its registry.
+template <class Kind>
+Outcome RemoveHandle(const char* name, const void* handle) {
+  if (handle == nullptr) return ParamError(std::string(name) + " is null");
+  return Handles<Kind>().Remove(handle) ? Outcome{} : NoHandle<Kind>(name, ACL_ERROR_INVALID_PARAM);
 }
 
 Outcome CheckStream(aclrtStream stream) {
-  return stream == nullptr ? Outcome{} : CheckHandle<Stream>("stream", stream);
+  return IsStream(stream) ? Outcome{} : NoHandle<Stream>("stream", ACL_ERROR_INVALID_PARAM);
 }
 
-template <class Object>
+template <class Kind>
 aclError Create(const char* function, void** handle) {
   return Guard(function, kAclCodes, [&]() -> Outcome {
     if (handle == nullptr) return ParamError("the output pointer is null");
-    *handle = Objects<Object>().Add({});
+    *handle = Handles<Kind>().Add({});
     return {};
   });
 }
 
-template <class Object>
+template <class Kind>
 aclError Destroy(const char* function, const char* name, void* handle) {
-  return Guard(function, kAclCodes, [&]() -> Outcome {
-    if (Outcome outcome = CheckHandle<Object>(name, handle); !outcome.ok()) return outcome;
-    Objects<Object>().Remove(handle);
-    return {};
-  });
+  return Guard(function, kAclCodes, [&] { return RemoveHandle<Kind>(name, handle); });
 }
 
 aclError Allocate(const char* function, void** address, std::size_t size) {
@@ -79,18 +85,21 @@ aclError Allocate(const char* function, void** address, std::size_t size) {
     if (size == 0) return ParamError("size is 0; it must be positive");
     const Outcome refused{ACL_ERROR_BAD_ALLOC, "the system refused " + std::to_string(size) + " bytes"};
     if (size > std::numeric_limits<std::size_t>::max() - kAlignment) return refused;
-    void* memory = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
+    std::unique_ptr<void, decltype(&std::free)> memory(
+        std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment), &std::free);
     if (memory == nullptr) return refused;
-    *address = memory;
+    Handles<Allocation>().AddAt(memory.get(), {});
+    *address = memory.release();
     return {};
   });
 }
 
-aclError Release(const char* function, void* address) {
-  return Guard(function, kAclCodes, [&]() -> Outcome {
-    if (address == nullptr) return ParamError("the address is null");
-    std::free(address);
-    return {};
+// The address leaves the registry first: the system may give it out anew at once.
+aclError Release(const char* function, const char* name, void* address) {
+  return Guard(function, kAclCodes, [&] {
+    Outcome outcome = RemoveHandle<Allocation>(name, address);
+    if (outcome.ok()) std::free(address);
+    return outcome;
   });
 }
 
@@ -201,17 +210,15 @@ aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
   return Guard(__func__, kAclCodes, [&]() -> Outcome {
     if (context == nullptr) return ParamError("context is null");
     if (Outcome outcome = CheckDevice(deviceId); !outcome.ok()) return outcome;
-    *context = current_context = Objects<Context>().Add({});
+    *context = current_context = Handles<Context>().Add({});
     return {};
   });
 }
 
 aclError aclrtDestroyContext(aclrtContext context) {
-  return Guard(__func__, kAclCodes, [&]() -> Outcome {
+  return Guard(__func__, kAclCodes, [&] {
     if (context == DefaultContext()) return ParamError("context is the device's own; it is not to be destroyed");
-    if (Outcome outcome = CheckHandle<Context>("context", context); !outcome.ok()) return outcome;
-    Objects<Context>().Remove(context);
-    return {};
+    return RemoveHandle<Context>("context", context);
   });
 }
 
@@ -227,7 +234,7 @@ aclError aclrtGetCurrentContext(aclrtContext* context) {
   return Guard(__func__, kAclCodes, [&]() -> Outcome {
     if (context == nullptr) return ParamError("context is null");
     // Another thread may have destroyed it.
-    if (!Objects<Context>().Contains(current_context)) current_context = DefaultContext();
+    if (!Handles<Context>().Contains(current_context)) current_context = DefaultContext();
     *context = current_context;
     return {};
   });
@@ -278,11 +285,11 @@ aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
 
 aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy) { return Allocate(__func__, devPtr, size); }
 
-aclError aclrtFree(void* devPtr) { return Release(__func__, devPtr); }
+aclError aclrtFree(void* devPtr) { return Release(__func__, "devPtr", devPtr); }
 
 aclError aclrtMallocHost(void** hostPtr, size_t size) { return Allocate(__func__, hostPtr, size); }
 
-aclError aclrtFreeHost(void* hostPtr) { return Release(__func__, hostPtr); }
+aclError aclrtFreeHost(void* hostPtr) { return Release(__func__, "hostPtr", hostPtr); }
 
 aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
   return Guard(__func__, kAclCodes, [&] { return CopyBytes(dst, destMax, src, count, ValueOf(kind)); });

@@ -5,6 +5,9 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include "cann/registry.h"
 
 namespace gyrograd::cann {
 namespace {
@@ -62,40 +65,40 @@ struct Range {
   std::int64_t last;
 };
 
-bool FitsBytes(std::int64_t count, const aclTensor& tensor) {
+bool FitsBytes(std::int64_t count, const Tensor& tensor) {
   return count <= std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(SizeOf(DTypeOf(tensor)));
 }
 
 // The storage elements that a view with elements spans; nothing where that overflows.
-std::optional<Range> ElementsOf(const aclTensor& tensor) {
-  Range range{tensor.offset, tensor.offset};
-  for (std::size_t i = 0; i < tensor.view_shape.size(); ++i) {
-    const std::int64_t stride = tensor.view_strides[i];
-    if (!AddProduct(tensor.view_shape[i] - 1, stride, stride < 0 ? &range.first : &range.last)) return std::nullopt;
+std::optional<Range> ElementsOf(const Tensor& tensor) {
+  Range range{tensor->offset, tensor->offset};
+  for (std::size_t i = 0; i < tensor->view_shape.size(); ++i) {
+    const std::int64_t stride = tensor->view_strides[i];
+    if (!AddProduct(tensor->view_shape[i] - 1, stride, stride < 0 ? &range.first : &range.last)) return std::nullopt;
   }
   return range;
 }
 
 // Why the storage does not hold the view; nothing where it does.
 std::string StorageError(const Argument& argument) {
-  const aclTensor& tensor = *argument.tensor;
+  const Tensor& tensor = *argument.tensor;
   const std::string name = argument.name;
-  const std::optional<std::int64_t> count = ElementCount(tensor.view_shape);
+  const std::optional<std::int64_t> count = ElementCount(tensor->view_shape);
   if (!count) {
-    return name + " has shape " + ToString(tensor.view_shape) +
+    return name + " has shape " + ToString(tensor->view_shape) +
            "; extents must not be negative and their product must fit 64 bits";
   }
-  const std::optional<std::int64_t> stored = ElementCount(tensor.storage_shape);
+  const std::optional<std::int64_t> stored = ElementCount(tensor->storage_shape);
   if (!stored || !FitsBytes(*stored, tensor)) {
-    return name + " has storage shape " + ToString(tensor.storage_shape) +
+    return name + " has storage shape " + ToString(tensor->storage_shape) +
            "; extents must not be negative and their bytes must fit 64 bits";
   }
   if (*count == 0) return {};
   const std::optional<Range> range = ElementsOf(tensor);
   if (!range || range->first < 0 || range->last >= *stored) {
-    return name + " is a view of shape " + ToString(tensor.view_shape) + ", strides " + ToString(tensor.view_strides) +
-           " and offset " + std::to_string(tensor.offset) + "; it must lie in its storage of " +
-           std::to_string(*stored) + " elements";
+    return name + " is a view of shape " + ToString(tensor->view_shape) + ", strides " +
+           ToString(tensor->view_strides) + " and offset " + std::to_string(tensor->offset) +
+           "; it must lie in its storage of " + std::to_string(*stored) + " elements";
   }
   return {};
 }
@@ -128,11 +131,31 @@ std::size_t SizeOfType(int type) {
   }
 }
 
+Tensor LookUp(const aclTensor* handle) {
+  if (handle == nullptr) return {};
+  return Handles<Tensor>().Find(handle).value_or(Tensor{.given = true});
+}
+
+Outcome SetStorage(const aclTensor* handle, void* storage) {
+  const bool found = Handles<Tensor>().Visit(handle, [&](Tensor& tensor) {
+    tensor.storage = storage;
+    return Entry::kKeep;
+  });
+  return found ? Outcome{} : NoHandle<Tensor>("tensor");
+}
+
 Outcome CheckNotNull(Arguments arguments) {
   for (const Argument& argument : arguments) {
-    if (argument.tensor == nullptr) {
+    if (!argument.tensor->given) {
       return {ACLNN_ERR_PARAM_NULLPTR, std::string(argument.name) + " is null; it is required"};
     }
+  }
+  return {};
+}
+
+Outcome CheckHandles(Arguments arguments) {
+  for (const Argument& argument : arguments) {
+    if (argument.tensor->given && !*argument.tensor) return NoHandle<Tensor>(argument.name);
   }
   return {};
 }
@@ -141,7 +164,7 @@ Outcome CheckData(Arguments arguments) {
   for (const Argument& argument : arguments) {
     if (argument.tensor->storage == nullptr && !IsEmpty(*argument.tensor)) {
       return {ACLNN_ERR_PARAM_NULLPTR, std::string(argument.name) + " has shape " +
-                                           ToString(argument.tensor->view_shape) +
+                                           ToString((*argument.tensor)->view_shape) +
                                            " and no data; only a tensor without elements may have none"};
     }
   }
@@ -150,9 +173,9 @@ Outcome CheckData(Arguments arguments) {
 
 Outcome CheckFormats(Arguments arguments) {
   for (const Argument& argument : arguments) {
-    if (!IsPlain(argument.tensor->format)) {
+    if (!IsPlain((*argument.tensor)->format)) {
       return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has format " +
-                                           std::to_string(argument.tensor->format) +
+                                           std::to_string((*argument.tensor)->format) +
                                            "; it must be ND, NCHW, NHWC, NCL, NCDHW, NDHWC, NC or UNDEFINED"};
     }
   }
@@ -161,16 +184,16 @@ Outcome CheckFormats(Arguments arguments) {
 
 Outcome CheckOneType(Arguments arguments) {
   const Argument& first = arguments.front();
-  if (!ToDType(first.tensor->data_type)) {
+  if (!ToDType((*first.tensor)->data_type)) {
     return {ACLNN_ERR_PARAM_INVALID, std::string(first.name) + " has data type " +
-                                         std::to_string(first.tensor->data_type) +
+                                         std::to_string((*first.tensor)->data_type) +
                                          "; it must be ACL_FLOAT (0), ACL_FLOAT16 (1) or ACL_BF16 (27)"};
   }
   for (const Argument& argument : arguments) {
-    if (argument.tensor->data_type != first.tensor->data_type) {
+    if ((*argument.tensor)->data_type != (*first.tensor)->data_type) {
       return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has data type " +
-                                           std::to_string(argument.tensor->data_type) + "; it must be that of " +
-                                           first.name + ", " + std::to_string(first.tensor->data_type)};
+                                           std::to_string((*argument.tensor)->data_type) + "; it must be that of " +
+                                           first.name + ", " + std::to_string((*first.tensor)->data_type)};
     }
   }
   return {};
@@ -178,9 +201,10 @@ Outcome CheckOneType(Arguments arguments) {
 
 Outcome CheckFloat(Arguments arguments) {
   for (const Argument& argument : arguments) {
-    if (argument.tensor->data_type != ACL_FLOAT) {
+    if ((*argument.tensor)->data_type != ACL_FLOAT) {
       return {ACLNN_ERR_PARAM_INVALID, std::string(argument.name) + " has data type " +
-                                           std::to_string(argument.tensor->data_type) + "; it must be ACL_FLOAT (0)"};
+                                           std::to_string((*argument.tensor)->data_type) +
+                                           "; it must be ACL_FLOAT (0)"};
     }
   }
   return {};
@@ -193,31 +217,31 @@ Outcome CheckStorage(Arguments arguments, int code) {
   return {};
 }
 
-bool IsEmpty(const aclTensor& tensor) { return std::ranges::find(tensor.view_shape, 0) != tensor.view_shape.end(); }
+bool IsEmpty(const Tensor& tensor) { return std::ranges::find(tensor->view_shape, 0) != tensor->view_shape.end(); }
 
-DType DTypeOf(const aclTensor& tensor) { return *ToDType(tensor.data_type); }
+DType DTypeOf(const Tensor& tensor) { return *ToDType(tensor->data_type); }
 
-std::int64_t OffsetInBytes(const aclTensor& tensor) {
+std::int64_t OffsetInBytes(const Tensor& tensor) {
   if (IsEmpty(tensor)) return 0;
-  return tensor.offset * static_cast<std::int64_t>(SizeOf(DTypeOf(tensor)));
+  return tensor->offset * static_cast<std::int64_t>(SizeOf(DTypeOf(tensor)));
 }
 
 void* AddressIn(void* storage, std::int64_t offset_in_bytes) {
   return storage == nullptr ? nullptr : static_cast<char*>(storage) + offset_in_bytes;
 }
 
-TensorView ViewOf(const aclTensor& tensor) { return ViewOf(tensor, AddressIn(tensor.storage, OffsetInBytes(tensor))); }
+TensorView ViewOf(const Tensor& tensor) { return ViewOf(tensor, AddressIn(tensor.storage, OffsetInBytes(tensor))); }
 
-TensorView ViewOf(const aclTensor& tensor, void* address) {
-  return {address, DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
+TensorView ViewOf(const Tensor& tensor, void* address) {
+  return {address, DTypeOf(tensor), tensor->view_shape, tensor->view_strides};
 }
 
-ConstTensorView ConstViewOf(const aclTensor& tensor) {
+ConstTensorView ConstViewOf(const Tensor& tensor) {
   return ConstViewOf(tensor, AddressIn(tensor.storage, OffsetInBytes(tensor)));
 }
 
-ConstTensorView ConstViewOf(const aclTensor& tensor, const void* address) {
-  return {address, DTypeOf(tensor), tensor.view_shape, tensor.view_strides};
+ConstTensorView ConstViewOf(const Tensor& tensor, const void* address) {
+  return {address, DTypeOf(tensor), tensor->view_shape, tensor->view_strides};
 }
 
 }  // namespace gyrograd::cann

@@ -107,7 +107,7 @@ TEST_P(CannOutOfMemory, InCreatingATensor) {
     tensor = aclCreateTensor(shape.data(), 3, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(), 3, nullptr);
     return tensor == nullptr ? 561000 : 0;
   });
-  EXPECT_EQ(failures, 4);
+  EXPECT_GE(failures, 5);
   EXPECT_EQ(aclDestroyTensor(tensor), 0);
 }
 

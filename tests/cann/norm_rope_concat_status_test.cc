@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include "aclnn/opdev/op_errno.h"
 #include "tests/cann/norm_rope_concat_support.h"
@@ -48,7 +51,7 @@ void ExpectPresenceRules(const std::string& name, const Codes& codes) {
   null.Omit(name);
   if (parameter.role == Role::kStream && name.starts_with("encoder")) {
     // An absent stream is legal, but not beside a joint tensor that holds it.
-    EXPECT_TRUE(Refused(null, codes.shape, {"output"}));
+    EXPECT_TRUE(Refused(null, codes.shape, {"Output"}));
   } else {
     EXPECT_TRUE(Refused(null, parameter.required ? 161001 : codes.missing, {name + " is null"}));
   }
@@ -340,6 +343,72 @@ TEST(CannFusedPrecedence, OfTheBackward) {
 
 TEST(CannFusedPrecedence, OfTheForward) {
   ExpectPrecedence<FusedForwardProblem>(kForwardCodes, "normKeyRstd", "normKeyMean");
+}
+
+// ---- words
+
+// Subject, rule and reference of the plan's messages, in this interface's names.
+TEST(CannFusedMessages, AreInTheCallersNames) {
+  const auto refusal = [](const auto& change) {
+    FusedGradProblem problem;
+    change(problem);
+    EXPECT_NE(problem.Plan(), 0);
+    return RecentMessages();
+  };
+  const std::string code = "aclnnNormRopeConcatBackwardGetWorkspaceSize failed with 561103 (ACLNN_ERR_INNER_NULLPTR): ";
+  const std::string memory =
+      "aclnnNormRopeConcatBackwardGetWorkspaceSize failed with 161002 (ACLNN_ERR_PARAM_INVALID): ";
+  using P = FusedGradProblem;
+  EXPECT_EQ(refusal([](P& p) { Redescribe(p["gradEncoderQuery"], {2, 1, 3, 6}); }),
+            code + "gradEncoderQuery has shape [2, 1, 3, 6]; it must be [B, S, N, D] of gradQueryOutput, [2, 1, 3, 8]");
+  EXPECT_EQ(refusal([](P& p) { Redescribe(p["gradNormAddedKeyBias"], {6}); }),
+            code + "gradNormAddedKeyBias has shape [6]; it must be [D] of gradKeyOutput, [8]");
+  EXPECT_EQ(
+      refusal([](P& p) { Redescribe(p["normAddedQueryMean"], {2, 1, 1, 1}); }),
+      code + "normAddedQueryMean has shape [2, 1, 1, 1]; it must be [B, S, N, 1] of gradQueryOutput, [2, 1, 3, 1]");
+  EXPECT_EQ(refusal([](P& p) { Redescribe(p["ropeSin"], {4, 8}); }),
+            code + "ropeSin has shape [4, 8]; it must be ropeCos's, [5, 8]");
+  EXPECT_EQ(refusal([](P& p) {
+              for (const char* table : {"ropeSin", "ropeCos"}) Redescribe(p[table], {7, 8});
+            }),
+            code +
+                "ropeCos has shape [7, 8]; its 7 rows must be at most the length of the shorter of the joint "
+                "sequences', 6");
+  EXPECT_EQ(refusal(Shaped<P>({.head_dim = 7}, {.rope_type = 1})),
+            code + "gradQueryOutput has shape [2, 3, 6, 7]; with ropeType 1 its last extent must be divisible by 2");
+  EXPECT_EQ(refusal([](P& p) { Share(p, "gradKey", "query"); }),
+            memory + "gradKey shares memory with query; it may not");
+}
+
+// The one attribute, or the stream, that calls for the tensor.
+template <class Problem>
+void ExpectNeeds(const Codes& codes, std::initializer_list<std::pair<const char*, const char*>> needs) {
+  for (const auto& [name, need] : needs) {
+    Problem problem(DType::kF32, {}, {.norm_type = 2, .norm_added_type = 1, .rope_type = 1});
+    problem.Omit(name);
+    ASSERT_EQ(problem.Plan(), codes.missing) << name;
+    const std::string want = "): " + std::string(name) + " is null; " + need + " needs it";
+    EXPECT_TRUE(RecentMessages().ends_with(want)) << want;
+  }
+}
+
+TEST(CannFusedMessages, NameWhatTheBackwardNeedsATensorFor) {
+  ExpectNeeds<FusedGradProblem>(kGradCodes, {{"normQueryWeight", "normType 2"},
+                                             {"normKeyRstd", "normType 2"},
+                                             {"gradNormKeyBias", "normType 2"},
+                                             {"normAddedQueryMean", "normAddedType 1"},
+                                             {"ropeSin", "ropeType 1"},
+                                             {"ropeCos", "ropeType 1"},
+                                             {"gradEncoderQuery", "encoderQuery"},
+                                             {"gradEncoderKey", "encoderKey"},
+                                             {"gradEncoderValue", "encoderKey"}});
+}
+
+TEST(CannFusedMessages, NameWhatTheForwardNeedsATensorFor) {
+  ExpectNeeds<FusedForwardProblem>(kForwardCodes, {{"normQueryBias", "normType 2"},
+                                                   {"normKeyMean", "normType 2 with isTraining"},
+                                                   {"normAddedKeyRstd", "normAddedType 1 with isTraining"},
+                                                   {"ropeCos", "ropeType 1"}});
 }
 
 // ---- profiles

@@ -174,6 +174,7 @@ TEST_P(CannProfiles, AcceptsOrNamesTheRule) {
   EXPECT_EQ(verdict.product, Name(c.profile));
   EXPECT_EQ(verdict.accepted, c.refused == nullptr) << verdict.rule;
   EXPECT_EQ(verdict.rule.empty(), verdict.accepted);
+  EXPECT_EQ(verdict.limits.empty() && verdict.readings.empty(), !verdict.accepted);
   if (c.refused != nullptr) {
     EXPECT_NE(verdict.rule.find(c.refused), std::string::npos) << verdict.rule;
     EXPECT_TRUE(verdict.readings.empty());
@@ -260,7 +261,7 @@ NormRopeConcatProblem Fused(const std::function<void(NormRopeConcatProblem&)>& c
                                 .seq_rope = 6,
                                 .norm_type = 2,
                                 .norm_added_type = 2,
-                                .rope_type = 2};
+                                .rope_mode = RotaryMode::kHalf};
   if (change) change(problem);
   return problem;
 }
@@ -276,15 +277,41 @@ const FusedCase kFusedCases[] = {
     {"native_d_1026", kNative, Fused([](P& p) { p.head_dim = 1026; })},
     {"a2_d_0", kA2, Fused([](P& p) { p.head_dim = 0; }), "D is 0"},
     {"native_d_0", kNative, Fused([](P& p) { p.head_dim = 0; })},
-    {"a3_d_7", kA3, Fused([](P& p) { p.head_dim = 7, p.rope_type = 0; }), "D is 7; it must be even"},
-    {"native_d_7", kNative, Fused([](P& p) { p.head_dim = 7, p.rope_type = 0; })},
+    {"a3_d_7", kA3, Fused([](P& p) { p.head_dim = 7, p.rope_mode = {}; }), "D is 7; it must be even"},
+    {"native_d_7", kNative, Fused([](P& p) { p.head_dim = 7, p.rope_mode = {}; })},
     {"native_d_7_rotated", kNative, Fused([](P& p) { p.head_dim = 7; }), "D is 7; it must be even"},
     {"a2_rms", kA2, Fused([](P& p) { p.norm_type = 3; }), "normType is 3; it must be 0 to 2"},
     {"a2_rms_added", kA2, Fused([](P& p) { p.norm_added_type = 4; }), "normAddedType is 4; it must be 0 to 2"},
     {"a2_rms_forward", kA2, Fused([](P& p) { p.norm_type = 3, p.backward = false; })},
     {"native_rms", kNative, Fused([](P& p) { p.norm_type = 4; })},
     {"native_norm_5", kNative, Fused([](P& p) { p.norm_type = 5; }), "normType is 5; it must be 0 to 4"},
-    {"950_rope_3", k950, Fused([](P& p) { p.rope_type = 3; }), "ropeType is 3; it must be 0 to 2"},
+    {"950_interleave", k950, Fused([](P& p) { p.rope_mode = RotaryMode::kInterleave; })},
+    {"950_quarter", k950, Fused([](P& p) { p.rope_mode = RotaryMode::kQuarter; }),
+     "its operator has no rope type quarter"},
+    {"a2_interleave_half", kA2, Fused([](P& p) { p.rope_mode = RotaryMode::kInterleaveHalf; }),
+     "its operator has no rope type interleave-half"},
+    {"native_quarter", kNative, Fused([](P& p) { p.rope_mode = RotaryMode::kQuarter; })},
+    {"native_quarter_of_6", kNative, Fused([](P& p) { p.head_dim = 6, p.rope_mode = RotaryMode::kQuarter; }),
+     "D is 6; it must be divisible by 4"},
+    {"a3_per_pair", kA3, Fused([](P& p) { p.per_pair_tables = true; }), "its operator has no tables per pair"},
+    {"native_per_pair", kNative, Fused([](P& p) { p.per_pair_tables = true; })},
+    {"a2_partial", kA2, Fused([](P& p) { p.rotary_dim = 4; }), "its operator has no partial rotary"},
+    {"a2_whole", kA2, Fused([](P& p) { p.rotary_dim = 8; })},
+    {"native_partial", kNative, Fused([](P& p) { p.head_dim = 9, p.rotary_dim = 4; })},
+    {"native_partial_odd", kNative, Fused([](P& p) { p.rotary_dim = 5; }), "rotary_dim is 5; it must be even"},
+    {"native_partial_of_none", kNative, Fused([](P& p) { p.rotary_dim = 0; }), "rotary_dim is 0; it must be 2 to D, 8"},
+    {"native_partial_too_wide", kNative, Fused([](P& p) { p.rotary_dim = 10; }), "rotary_dim is 10; it must be 2 to D"},
+    {"950_rope_start", k950, Fused([](P& p) { p.seq_rope = 2, p.rope_start = 1; }), "its operator has no rope_start"},
+    {"native_rope_start", kNative, Fused([](P& p) { p.seq_rope = 2, p.rope_start = 4; })},
+    {"native_rope_start_too_far", kNative, Fused([](P& p) { p.seq_rope = 2, p.rope_start = 5; }),
+     "rope_start + seqRope is 7; it must be 1 to 6"},
+    {"native_rope_start_negative", kNative, Fused([](P& p) { p.rope_start = -1; }), "rope_start is -1"},
+    {"a2_all_extensions", kA2, Fused([](P& p) {
+       p.rope_mode = RotaryMode::kQuarter, p.per_pair_tables = true, p.rotary_dim = 4, p.rope_start = 1;
+     }),
+     "its operator has no tables per pair, no partial rotary, no rope type quarter, no rope_start"},
+    {"a2_extensions_unused", kA2,
+     Fused([](P& p) { p.rope_mode = {}, p.per_pair_tables = true, p.rotary_dim = 4, p.rope_start = 1; })},
     {"950_order_2", k950, Fused([](P& p) { p.concat_order = 2; }), "concatOrder is 2; it must be 0 to 1"},
     {"a2_longest_tables", kA2, Fused([](P& p) { p.seq_key = 0; })},
     {"a2_tables_too_long", kA2, Fused([](P& p) { p.seq_rope = 7; }), "seqRope is 7; it must be 1 to 6"},
@@ -292,7 +319,7 @@ const FusedCase kFusedCases[] = {
     {"a2_tables_of_none", kA2, Fused([](P& p) { p.seq_rope = 0; }), "seqRope is 0; it must be 1 to 6"},
     {"native_tables_of_none", kNative, Fused([](P& p) { p.seq_rope = 0; }), "seqRope is 0; it must be 1 to 6"},
     {"a2_tables_of_none_for_none", kA2, Fused([](P& p) { p.seq_rope = p.seq_key = p.seq_encoder_key = 0; })},
-    {"a2_tables_unused", kA2, Fused([](P& p) { p.seq_rope = 99, p.rope_type = 0; })},
+    {"a2_tables_unused", kA2, Fused([](P& p) { p.seq_rope = 99, p.rope_mode = {}; })},
     {"a2_tables_negative", kA2, Fused([](P& p) { p.seq_rope = -1; }), "seqRope is -1"},
     {"a2_overflow", kA2, Fused([](P& p) { p.seq_query = p.seq_key = std::numeric_limits<std::int64_t>::max(); })},
     {"a2_negative", kA2, Fused([](P& p) { p.seq_key = -4; }), "an extent is -4"},
@@ -321,6 +348,7 @@ TEST_P(CannFusedProfiles, AcceptsOrNamesTheRule) {
   EXPECT_EQ(verdict.product, Name(c.profile));
   EXPECT_EQ(verdict.accepted, c.refused == nullptr) << verdict.rule;
   EXPECT_EQ(verdict.rule.empty(), verdict.accepted);
+  EXPECT_EQ(verdict.limits.empty() && verdict.readings.empty(), !verdict.accepted);
   if (c.refused != nullptr) {
     EXPECT_NE(verdict.rule.find(c.refused), std::string::npos) << verdict.rule;
   }
@@ -328,6 +356,38 @@ TEST_P(CannFusedProfiles, AcceptsOrNamesTheRule) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, CannFusedProfiles, ::testing::ValuesIn(kFusedCases),
                          [](const ::testing::TestParamInfo<FusedCase>& test) { return std::string(test.param.what); });
+
+// The library takes more than its C interface, which holds the products' limits.
+TEST(CannFusedProfileExplain, NativeTellsWhatTheCInterfaceRefuses) {
+  const ProfileVerdict rms = ExplainNormRopeConcat(Fused([](P& p) { p.norm_type = 4; }), kNative);
+  EXPECT_TRUE(rms.accepted);
+  EXPECT_EQ(rms.limits, "no limits beyond the operator's");
+  EXPECT_TRUE(Remarks(rms, "the C interface refuses it: normType is 4; it must be 0 to 2"));
+  EXPECT_TRUE(ExplainNormRopeConcat(Fused(), kNative).remarks.empty());
+  EXPECT_TRUE(ExplainNormRopeConcat(Fused([](P& p) { p.norm_type = 4, p.backward = false; }), kNative).remarks.empty());
+  EXPECT_TRUE(ExplainNormRopeConcat(Fused([](P& p) { p.norm_type = 5; }), kNative).remarks.empty());
+}
+
+TEST(CannProfileExplain, NativeTellsWhatTheCInterfaceRefuses) {
+  const auto told = [](const RotaryProblem& problem, const char* words) {
+    return Remarks(ExplainRotary(problem, kNative), words);
+  };
+  EXPECT_TRUE(told(Extended({2, 7, 5, 8}, {1, 7, 1, 4}, true, {}), "the C interface refuses it: its operator has no"));
+  EXPECT_TRUE(told(Backward({6, 8}, {6, 8}), "the C interface refuses it: dy has rank 2"));
+  EXPECT_TRUE(told(Forward({2, 7, 5, 8}, {1, 7, 1, 8}, DType::kF64), "the C interface refuses it: the type is f64"));
+  EXPECT_TRUE(ExplainRotary(Backward({2, 7, 5, 8}, {1, 7, 1, 8}, 3), kNative).remarks.empty());
+}
+
+TEST(CannFusedProfileExplain, ProductsTellTheirLimits) {
+  for (const Profile profile : {kA2, kA3, k950}) {
+    const ProfileVerdict backward = ExplainNormRopeConcat(Fused(), profile);
+    EXPECT_NE(backward.limits.find("D even, 1 to 1024"), std::string::npos) << backward.limits;
+    EXPECT_NE(backward.limits.find("norm types 0 to 2"), std::string::npos) << backward.limits;
+    const ProfileVerdict forward = ExplainNormRopeConcat(Fused([](P& p) { p.backward = false; }), profile);
+    EXPECT_NE(forward.limits.find("norm types 0 to 4"), std::string::npos) << forward.limits;
+    EXPECT_EQ(ExplainNormRopeConcat(Fused([](P& p) { p.head_dim = 7; }), profile).limits, "");
+  }
+}
 
 TEST(CannFusedProfileExplain, NamesEveryProduct) {
   const std::vector<ProfileVerdict> verdicts = ExplainNormRopeConcat(Fused([](P& p) { p.head_dim = 1026; }));

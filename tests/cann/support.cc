@@ -1,7 +1,9 @@
 // Memory, handles and calls for the tests of the C interface.
 #include "tests/cann/support.h"
 
+#include <cctype>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "reference/elements.h"
@@ -51,12 +53,32 @@ std::string RecentMessages() {
   return messages == nullptr ? "" : messages;
 }
 
+namespace {
+
+// A name of the C++ interface; nothing where there is none. Names here have no '_' between small letters.
+std::string_view ForeignName(std::string_view messages) {
+  for (std::size_t i = 1; i + 1 < messages.size(); ++i) {
+    if (messages[i] == '_' && std::islower(static_cast<unsigned char>(messages[i + 1])) != 0) {
+      return messages.substr(i < 20 ? 0 : i - 20, 40);
+    }
+  }
+  for (const std::string_view name : {"dquery", "dkey", "dvalue", "dencoder"}) {
+    if (messages.find(name) != messages.npos) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
 ::testing::AssertionResult Gives(aclnnStatus code, aclnnStatus want, const std::vector<std::string>& words) {
   const std::string messages = RecentMessages();
   if (code != want) return ::testing::AssertionFailure() << "code " << code << ", not " << want << "; " << messages;
   if (want == 0 && !messages.empty()) return ::testing::AssertionFailure() << "a message without failure: " << messages;
   if (want != 0 && messages.find(std::to_string(want)) == messages.npos) {
     return ::testing::AssertionFailure() << "no code in: " << messages;
+  }
+  if (const std::string_view name = ForeignName(messages); !name.empty()) {
+    return ::testing::AssertionFailure() << "the C++ interface's '" << name << "' in: " << messages;
   }
   for (const std::string& word : words) {
     if (messages.find(word) == messages.npos) {

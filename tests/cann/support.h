@@ -40,6 +40,8 @@ class Array {
   aclTensor* handle() const { return handle_.get(); }
   // Replaces the handle.
   void Describe(TensorHandle handle) { handle_ = std::move(handle); }
+  // The handle, which leaves a null one.
+  TensorHandle Take() { return std::move(handle_); }
   void* data() { return bytes_.data(); }
   std::vector<std::byte>& bytes() { return bytes_; }
   const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -62,8 +64,8 @@ void Redescribe(Array& array, const Shape& shape, aclDataType type = ACL_FLOAT, 
 // The messages that the thread's calls have left.
 std::string RecentMessages();
 
-// Success where `code` is `want` and the messages since the last time hold every one of `words`; the messages are gone
-// afterwards.
+// Success where `code` is `want` and the messages since the last time hold every one of `words`, and no name of the C++
+// interface; the messages are gone afterwards.
 ::testing::AssertionResult Gives(aclnnStatus code, aclnnStatus want, const std::vector<std::string>& words = {});
 
 // Success where a comparison (reference/) found none that differ.

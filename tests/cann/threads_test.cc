@@ -89,5 +89,50 @@ TEST(CannThreads, RaceForASingleUse) {
   }
 }
 
+// Of many threads that destroy one tensor, one succeeds.
+TEST(CannThreads, RaceToDestroyATensor) {
+  for (int i = 0; i < 50; ++i) {
+    float data = 0;
+    aclTensor* const tensor = MakeHandle({1}, ACL_FLOAT, &data).release();
+    std::atomic<int> succeeded{0};
+    std::atomic<int> refused{0};
+    InThreads([&](int) {
+      const aclnnStatus status = aclDestroyTensor(tensor);
+      if (status == 0) ++succeeded;
+      if (status == 161002) ++refused;
+    });
+    EXPECT_EQ(succeeded, 1);
+    EXPECT_EQ(refused, kThreads - 1);
+  }
+}
+
+// Threads plan and move a tensor while the last one to start destroys it: each call sees it whole or refuses it.
+TEST(CannThreads, PlanWhileATensorIsDestroyed) {
+  for (int i = 0; i < 50; ++i) {
+    GradProblem problem;
+    aclTensor* const dy = problem.dy.handle();
+    InThreads([&](int thread) {
+      if (thread == kThreads - 1) {
+        EXPECT_EQ(aclDestroyTensor(dy), 0);
+      } else if (thread == 0) {
+        const aclnnStatus status = aclSetRawTensorAddr(dy, problem.dy.data());
+        EXPECT_TRUE(status == 0 || status == 161002) << status;
+      } else {
+        std::uint64_t size = 0;
+        aclOpExecutor* executor = nullptr;
+        const aclnnStatus status = aclnnRotaryPositionEmbeddingGradGetWorkspaceSize(
+            dy, problem.cos.handle(), problem.sin.handle(), problem.x.handle(), 0, problem.dx.handle(),
+            problem.dcos.handle(), problem.dsin.handle(), &size, &executor);
+        EXPECT_TRUE(status == 0 || status == 161002) << status;
+        EXPECT_EQ(executor != nullptr, status == 0);
+        if (executor != nullptr) {
+          EXPECT_EQ(aclDestroyAclOpExecutor(executor), 0);
+        }
+      }
+    });
+    EXPECT_TRUE(Gives(aclDestroyTensor(problem.dy.Take().release()), 161002));
+  }
+}
+
 }  // namespace
 }  // namespace gyrograd::testing

@@ -550,7 +550,8 @@ NOT_OFFERED = ("Atlas 200I/500 A2 inference, Atlas inference, Atlas training", "
         (
             ["--dy", "5x7x6x8", "--cos", "1x7x1x4", "--per-pair-tables"],
             {
-                ("native", "yes"): "no limits beyond the operator's",
+                ("native", "yes"): "no limits beyond the operator's; "
+                "the C interface refuses it: its operator has no tables per pair",
                 ("atlas-a2, atlas-a3, ascend-950", "no"): "its operator has no tables per pair",
             },
         ),
@@ -568,7 +569,8 @@ NOT_OFFERED = ("Atlas 200I/500 A2 inference, Atlas inference, Atlas training", "
                 "f32",
             ],
             {
-                ("native", "yes"): "no limits beyond the operator's",
+                ("native", "yes"): "no limits beyond the operator's; "
+                "the C interface refuses it: its operator has no partial rotary, no tables of another type",
                 (
                     "atlas-a2, atlas-a3, ascend-950",
                     "no",

@@ -316,7 +316,7 @@ def test_explain_products(arguments, changes, accepted):
 
 
 def test_explain_says_what_products_lack(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     sizes = [part for name, size in SIZES.items() for part in (f"--{name}", size)]
     table = rows(
         "--operator", "norm_rope_concat", *sizes, "--rope-type", "quarter", "--rotary-dim", "32", "--rope-start", "2"
@@ -340,6 +340,19 @@ def test_explain_of_all_positions():
         assert report == want
         assert report != explain("--rope-type", "half", "--rope-start", start, **{"seq-rope": 119 - start})
     assert "rope_start, 120, and its 1 rows" in run(*arguments, "--rope-start", 120, code=2)[0]
+
+
+def test_explain_says_what_products_and_the_c_interface_limit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    sizes = [part for name, size in SIZES.items() for part in (f"--{name}", size)]
+    native, products, _ = rows("--operator", "norm_rope_concat", *sizes, "--rope-type", "half")
+    assert native == ("native", "yes", "no limits beyond the operator's")
+    assert products[:2] == ("atlas-a2, atlas-a3, ascend-950", "yes")
+    assert "D even, 1 to 1024" in products[2]
+    native, products, _ = rows("--operator", "norm_rope_concat", *sizes, "--norm-type", "rms_affine")
+    assert native[1] == "yes"
+    assert native[2].endswith("the C interface refuses it: normType is 4; it must be 0 to 2")
+    assert products[1:] == ("no", "normType is 4; it must be 0 to 2")
 
 
 def test_explain_refusals():

@@ -1,6 +1,7 @@
 // The runtime of the ACL interface on the host: one device (0), memory, streams, events and contexts. Work on a stream
 // is done when the call that starts it returns. A call that fails returns ACL_ERROR_* and leaves a message
-// (aclGetRecentErrMsg).
+// (aclGetRecentErrMsg). A stream, event, context or address to free that is none is refused with
+// ACL_ERROR_INVALID_PARAM.
 #ifndef GYROGRAD_CANN_ACL_ACL_RT_H_
 #define GYROGRAD_CANN_ACL_ACL_RT_H_
 
@@ -87,7 +88,7 @@ ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stre
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 
-// Addresses are multiples of 64. 0 bytes are refused.
+// Addresses are multiples of 64. 0 bytes are refused. Both kinds of memory are one; each address is freed once.
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtFree(void* devPtr);
 ACL_FUNC_VISIBILITY aclError aclrtMallocHost(void** hostPtr, size_t size);

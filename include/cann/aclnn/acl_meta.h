@@ -1,5 +1,6 @@
 // Descriptions that the operators take (tensors, scalars, arrays) and the executors that their first phase makes.
-// Handles are opaque. Status values are those of aclnn/opdev/op_errno.h.
+// Handles are looked up, never followed: one that was never made, or was destroyed, is refused with 161002, in every
+// call and in any thread. No handle is given twice. Status values are those of aclnn/opdev/op_errno.h.
 #ifndef GYROGRAD_CANN_ACLNN_ACL_META_H_
 #define GYROGRAD_CANN_ACLNN_ACL_META_H_
 
@@ -30,7 +31,8 @@ ACL_FUNC_VISIBILITY aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t
                                                const int64_t* stride, int64_t offset, aclFormat format,
                                                const int64_t* storageDims, uint64_t storageDimsNum, void* tensorData);
 
-// The arrays' contents are copied. A list owns its tensors: destroying the list destroys them.
+// The arrays' contents are copied. A list owns its tensors, each a tensor or null: destroying the list destroys them,
+// and gives 161002 where one was destroyed before.
 ACL_FUNC_VISIBILITY aclScalar* aclCreateScalar(void* value, aclDataType dataType);
 ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size);
 ACL_FUNC_VISIBILITY aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size);

@@ -19,13 +19,12 @@ extern "C" {
 //   isTraining                  false: means and rstds are left alone
 //   queryOutput                 [B, N, Sq + Seq, D]; each output may be its inputs' memory, row by row
 //   keyOutput, valueOutput      [B, N, Sk + Sek, D]
-//   norm...Mean, norm...Rstd    [B, S, N, 1] of the stream, ACL_FLOAT; needed at types 1 and 2 when isTraining. At
-//   types
-//                               3 and 4 the rstd is written where it is given with rank 4 and has elements, the mean
-//                               never.
-// Returns 0, 161001 (a tensor that is always required is null, data, workspaceSize or executor), 161002 (type, format,
-// a wrong rank, memory shared or misaligned), 361001 (ropeType, concatOrder), 561002 (normType, normAddedType, eps, a
-// tensor that the types need is null, shapes that contradict each other), 561000 (memory).
+//   norm...Mean, norm...Rstd    [B, S, N, 1] of the stream, ACL_FLOAT; needed at types 1 and 2 when isTraining. The
+//                               rstd is written at types 3 and 4 where it is given with rank 4 and has elements.
+// Returns 0, 161001 (a tensor that is always required is null, data, workspaceSize or executor), 161002 (a handle that
+// is no tensor's, type, format, a wrong rank, memory shared or misaligned), 361001 (ropeType, concatOrder), 561002
+// (normType, normAddedType, eps, a tensor that the types need is null, shapes that contradict each other), 561000
+// (memory).
 ACLNN_API aclnnStatus aclnnNormRopeConcatGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* encoderQuery,
     const aclTensor* encoderKey, const aclTensor* encoderValue, const aclTensor* normQueryWeight,

@@ -25,16 +25,16 @@ extern "C" {
 //   ropeType                          0 none, 1 interleave, 2 half
 //   concatOrder                       0: [query, encoderQuery], 1: [encoderQuery, query]; so for key and value
 //   gradQuery, gradKey, gradValue     [B, Sq, N, D], [B, Sk, N, D], [B, Sk, N, D]; may be the input's memory, or its
-//   own
-//                                     rows of the incoming gradient, the same element in the same place
+//                                     own rows of the incoming gradient, the same element in the same place
 //   gradEncoderQuery                  encoderQuery's shape; needed where encoderQuery is given
 //   gradEncoderKey, gradEncoderValue  encoderKey's shape; needed where encoderKey is given
 //   gradNorm...Weight, ...Bias        [D]; needed at type 2 where the stream is given
 //   workspaceSize                     bytes that the second phase needs at any address
 // What the types and the streams do not call for may be null or any tensor: it is neither checked nor touched. A stream
 // without elements needs no weight, mean or rstd; its weight's and bias's gradients are 0.
-// Returns 0, 161001 (a tensor that is always required is null, data, workspaceSize or executor), 161002 (type, format,
-// memory shared or misaligned), 561103 (attribute, a tensor that the types need is null, shape), 561000 (memory).
+// Returns 0, 161001 (a tensor that is always required is null, data, workspaceSize or executor), 161002 (a handle that
+// is no tensor's, type, format, memory shared or misaligned), 561103 (attribute, a tensor that the types need is null,
+// shape), 561000 (memory).
 ACLNN_API aclnnStatus aclnnNormRopeConcatBackwardGetWorkspaceSize(
     const aclTensor* gradQueryOutput, const aclTensor* gradKeyOutput, const aclTensor* gradValueOutput,
     const aclTensor* query, const aclTensor* key, const aclTensor* encoderQuery, const aclTensor* encoderKey,

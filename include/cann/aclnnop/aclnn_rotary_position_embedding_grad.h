@@ -17,7 +17,8 @@ extern "C" {
 //   dxOut      dy's shape; may be dy's or x's memory, the same element in the same place
 //   dcosOut, dsinOut  the tables' shape; may be cos's and sin's memory, as above
 //   workspaceSize     bytes that the second phase needs at any address; often 0
-// Returns 0, 161001 (null), 161002 (type, format, memory shared or misaligned), 561002 (mode, shape), 561000 (memory).
+// Returns 0, 161001 (null), 161002 (a handle that is no tensor's, type, format, memory shared or misaligned), 561002
+// (mode, shape), 561000 (memory).
 ACLNN_API aclnnStatus aclnnRotaryPositionEmbeddingGradGetWorkspaceSize(
     const aclTensor* dy, const aclTensor* cos, const aclTensor* sin, const aclTensor* xOptional, int64_t mode,
     const aclTensor* dxOut, const aclTensor* dcosOut, const aclTensor* dsinOut, uint64_t* workspaceSize,

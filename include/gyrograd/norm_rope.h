@@ -50,9 +50,9 @@ enum class NormType : int {
 // "none", "layer", "layer_affine", "rms", "rms_affine"; "unknown" for any other value.
 GYROGRAD_API const char* Name(NormType type);
 
-// The rotation of some positions of a segment. cos and sin: rank 4, [B or 1, N or 1, L, R] (R/2 with
-// options.per_pair_tables), of one type: the activations', or f32 beside f16 and bf16. Row l belongs to position
-// first + l of the segment; first >= 0, first + L <= S; L may be 0.
+// The rotation of some positions of a segment. cos and sin, of one shape: [L, R], or rank 4, [B or 1, N or 1, L, R]
+// (R/2 with options.per_pair_tables); of one type: the activations', or f32 beside f16 and bf16. Row l belongs to
+// position first + l of the segment; first >= 0, first + L <= S; L may be 0.
 struct NormRopeRotation {
   ConstTensorView cos;
   ConstTensorView sin;

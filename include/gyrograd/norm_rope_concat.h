@@ -6,9 +6,9 @@
 //   key output   = rotary(concat(norm(key), added norm(encoder key)))
 //   value output = concat(value, encoder value)
 //
-// each concatenated along the sequence and transposed: inputs [B, S, N, D], outputs [B, N, S + encoder's S, D].
-// Tables turn positions rope_start .. rope_start + L - 1 of the
-// concatenated sequences of query and key; the others pass. Query and key may differ in their head counts.
+// each concatenated along the sequence and transposed: inputs [B, S, N, D], outputs [B, N, S + encoder's S, D]. Tables
+// turn positions rope_start .. rope_start + L - 1 of the concatenated sequences of query and key; the others pass.
+// Query and key may differ in their head counts.
 #ifndef GYROGRAD_NORM_ROPE_CONCAT_H_
 #define GYROGRAD_NORM_ROPE_CONCAT_H_
 
@@ -34,8 +34,9 @@ GYROGRAD_API const char* Name(ConcatOrder order);
 struct NormRopeConcatOptions {
   NormType norm_type = NormType::kNone;        // of query and key
   NormType norm_added_type = NormType::kNone;  // of encoder query and encoder key
-  // Of the joint positions that the tables cover; none: nothing turns and tables are ignored. The seed's rope types 1
-  // and 2 are kInterleave and kHalf.
+  // How the joint positions that the tables cover turn. Not set: nothing turns, and tables that are given are ignored.
+  // CANN's ropeType 0 is this one not set, 1 is RotaryMode::kInterleave, 2 is RotaryMode::kHalf: its numbers are not
+  // RotaryMode's.
   std::optional<RotaryOptions> rotary = {};
   ConcatOrder concat_order = ConcatOrder::kStreamFirst;
   std::int64_t rope_start = 0;  // the joint position of the tables' first row
@@ -64,10 +65,12 @@ struct NormRopeConcatBackwardArgs {
   std::optional<ConstTensorView> key = {};                // [B, Sk, N, D]
   std::optional<ConstTensorView> encoder_query = {};      // [B, Seq, N, D]
   std::optional<ConstTensorView> encoder_key = {};        // [B, Sek, N, D]
+  // Tables turn nothing, and are not looked at, unless options.rotary is set.
   std::optional<ConstTensorView> rope_cos = {};
   std::optional<ConstTensorView> rope_sin = {};
   std::optional<ConstTensorView> encoder_rope_cos = {};
   std::optional<ConstTensorView> encoder_rope_sin = {};
+  // What options.norm_type and norm_added_type do not use is ignored, too.
   NormBackwardTensors norm_query = {};
   NormBackwardTensors norm_key = {};
   NormBackwardTensors norm_added_query = {};
@@ -97,10 +100,12 @@ struct NormRopeConcatArgs {
   std::optional<ConstTensorView> encoder_query = {};  // [B, Seq, N, D]
   std::optional<ConstTensorView> encoder_key = {};    // [B, Sek, N, D]
   std::optional<ConstTensorView> encoder_value = {};  // [B, Sek, N, D]
+  // Tables turn nothing, and are not looked at, unless options.rotary is set.
   std::optional<ConstTensorView> rope_cos = {};
   std::optional<ConstTensorView> rope_sin = {};
   std::optional<ConstTensorView> encoder_rope_cos = {};
   std::optional<ConstTensorView> encoder_rope_sin = {};
+  // What options.norm_type and norm_added_type do not use is ignored, too.
   NormTensors norm_query = {};
   NormTensors norm_key = {};
   NormTensors norm_added_query = {};

@@ -60,7 +60,9 @@ const Array* Keywords::Read(const std::string& name) {
 
 std::optional<ConstTensorView> Keywords::Input(const std::string& name) {
   const Array* const array = Read(name);
-  return array == nullptr ? std::nullopt : std::optional(array->input());
+  if (array == nullptr) return std::nullopt;
+  if (name.ends_with("cos")) tables_[name] = {array->shape_span().begin(), array->shape_span().end()};
+  return array->input();
 }
 
 std::optional<ConstTensorView> Keywords::JointInput(const std::string& name) {
@@ -68,28 +70,47 @@ std::optional<ConstTensorView> Keywords::JointInput(const std::string& name) {
   return array == nullptr ? std::nullopt : std::optional(InOrder(*array, name));
 }
 
-std::optional<ConstTensorView> Keywords::Table(const std::string& name) {
-  const Array* const array = Read(name);
-  if (array == nullptr) return std::nullopt;
-  return array->rank == 2 ? Rearranged(*array, {-1, -1, 0, 1}, name) : array->input();
-}
-
 ConstTensorView Keywords::InOrder(const Array& array, const std::string& word) {
   return bsnd_ && array.rank == 4 ? Rearranged(array, {0, 2, 1, 3}, word) : array.input();
 }
 
-// -1 stands for a new axis of extent 1.
 ConstTensorView Keywords::Rearranged(const Array& array, const std::array<int, 4>& axes, const std::string& word) {
   auto &shape = extents_.emplace_back(), &strides = extents_.emplace_back();
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    shape[i] = axes[i] < 0 ? 1 : array.shape[static_cast<std::size_t>(axes[i])];
-    strides[i] = axes[i] < 0 ? 0 : array.strides[static_cast<std::size_t>(axes[i])];
+    shape[i] = array.shape[static_cast<std::size_t>(axes[i])];
+    strides[i] = array.strides[static_cast<std::size_t>(axes[i])];
   }
   ConstTensorView view = array.input();
   view.shape = shape;
   view.strides = strides;
   rearrangements_.push_back({word, view, array.input()});
   return view;
+}
+
+void Keywords::AddHintWords(const std::vector<std::string>& in_layout, Words* words) const {
+  const std::string layout = std::string("out_layout='") + (bsnd_ ? "BNSD" : "BSND") + "'";
+  for (const std::string& name : in_layout) {
+    words->Add("exchange axes 1 and 2 of " + name + ", or of x", layout);  // results that follow x
+    words->Add("exchange axes 1 and 2 of " + name, layout + " for " + name);
+    words->Add(", or of " + name, ", or " + layout + " for " + name);
+  }
+  for (const char* name : {"cos", "rope_cos", "encoder_rope_cos"}) {
+    const auto at = tables_.find(name);
+    if (at == tables_.end()) continue;
+    const std::vector<std::int64_t>& shape = at->second;
+    if (shape.size() == 1)
+      words->Add("extents of 1, such as [1, " + std::to_string(shape[0]) + "]",
+                 std::string("axes, such as ") + name + "[None, :]");
+    if (shape.size() != 3) continue;
+    const std::array<std::int64_t, 4> first = {shape[0], 1, shape[1], shape[2]},
+                                      second = {1, shape[0], shape[1], shape[2]};
+    for (const char* before : {"extents of 1, such as ", " or "}) {
+      const std::string after = *before == ' ' ? before : "axes, such as ";
+      words->Add(before + internal::ToString(first), after + name + "[:, None, :, :]");
+      words->Add(before + internal::ToString(second), after + name + "[None, :, :, :]");
+    }
+  }
+  words->Add("add extents of 1", "add axes");
 }
 
 void Keywords::AddShapeWords(Words* words) const {
@@ -164,7 +185,7 @@ std::optional<NormRopeRotation> RotationOf(Keywords& keywords) {
   const std::optional<RotaryOptions> options = RotaryOf(keywords);
   const std::int64_t start = RopeStartOf(keywords);
   if (!options) return std::nullopt;
-  const std::optional<ConstTensorView> cos = keywords.Table("cos"), sin = keywords.Table("sin");
+  const std::optional<ConstTensorView> cos = keywords.Input("cos"), sin = keywords.Input("sin");
   for (const auto& [table, name] : {std::pair(&cos, "cos"), std::pair(&sin, "sin")}) {
     if (*table) continue;
     Raise(PyExc_ValueError, keywords.argument(name),

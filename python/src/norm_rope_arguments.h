@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,9 +43,6 @@ class Keywords {
   std::optional<ConstTensorView> Input(const std::string& name);
   // One whose axes 1 and 2 stand in the order of out_layout, as [B, N, S, D].
   std::optional<ConstTensorView> JointInput(const std::string& name);
-  // A table, [L, R] or rank 4, as rank 4.
-  std::optional<ConstTensorView> Table(const std::string& name);
-
   // [B, N, S, D] of an array or result in the order of out_layout. `word` is what messages call it.
   ConstTensorView InOrder(const Array& array, const std::string& word);
   bool bsnd() const { return bsnd_; }
@@ -53,6 +51,8 @@ class Keywords {
   const Array* first() const { return arrays_.empty() ? nullptr : &arrays_.front(); }
   // In messages, views that are not the caller's arrays get the arrays' shapes and strides.
   void AddShapeWords(Words* words) const;
+  // Hints as Python writes them: axes of tables, and out_layout for these arguments.
+  void AddHintWords(const std::vector<std::string>& in_layout, Words* words) const;
 
   void ReadLayout();  // once, before the arrays
 
@@ -74,6 +74,7 @@ class Keywords {
   std::deque<Array> arrays_;
   std::deque<std::array<std::int64_t, 4>> extents_;
   std::vector<Rearrangement> rearrangements_;
+  std::map<std::string, std::vector<std::int64_t>> tables_;  // shapes of the cosines
 };
 
 // ---- one segment

@@ -422,6 +422,11 @@ class Prepared {
     for (const char* prefix : {"segments[0].rotation.options.", "segments[0].rotation.", "segments[0]."}) {
       words.Add(prefix, "");
     }
+    std::vector<std::string> in_layout = {"dy", "grad_query_output", "grad_key_output", "grad_value_output"};
+    for (const Slot& slot : slots_) {
+      if (slot.in_layout) in_layout.push_back(slot.library_name);
+    }
+    keywords_.AddHintWords(in_layout, &words);
     for (std::size_t i = 0; i < results_.size(); ++i) {
       words.Add(slots_[i].library_name, WordFor(results_[i], slots_[i].word.c_str()));
     }

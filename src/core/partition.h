@@ -12,13 +12,19 @@ namespace gyrograd::internal {
 
 inline std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
-inline std::int64_t RoundUp(std::int64_t a, std::int64_t b) { return CeilDiv(a, b) * b; }
-
-// For amounts of work, which need no exactness where they are astronomical.
+// Saturating: for amounts of work and memory, which need no exactness where they are astronomical.
 inline std::int64_t SaturatingMul(std::int64_t a, std::int64_t b) {
   std::int64_t product;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
 }
+
+// Of amounts.
+inline std::int64_t SaturatingAdd(std::int64_t a, std::int64_t b) {
+  std::int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
+
+inline std::int64_t RoundUp(std::int64_t a, std::int64_t b) { return SaturatingMul(CeilDiv(a, b), b); }
 
 // The threads for blocks of work that move so many bytes together. `asked`: at most so many; 0: as many as there are.
 inline int ThreadsFor(std::int64_t bytes, std::int64_t blocks, int asked) {

@@ -368,8 +368,8 @@ class NormRunner {
 template <class T>
 void RunNormBlocksOf(const NormRun& run, int thread, std::int64_t begin, std::int64_t end) {
   HWY_ALIGN unsigned char stack[kStackScratchBytes];
-  char* const scratch = run.scratch == nullptr ? reinterpret_cast<char*>(stack)
-                                               : run.scratch + static_cast<std::size_t>(thread) * run.scratch_bytes;
+  char* const scratch =
+      run.scratch == nullptr ? reinterpret_cast<char*>(stack) : run.scratch + thread * run.scratch_bytes;
   NormRunner<T> runner(run, scratch);
   for (std::int64_t chunk = begin; chunk < end; ++chunk) runner.Run(chunk);
   if (run.stream) hwy::FlushStream();

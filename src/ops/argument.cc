@@ -22,6 +22,68 @@ Status Argument::RefuseShape(const ConstTensorView& view, const std::string& rul
   return Refuse(StatusCode::kInvalidShape, " has shape " + ToString(view.shape) + "; " + rule);
 }
 
+// ---- hints
+
+namespace {
+
+// The first placement, or the last one; empty where there is none.
+std::vector<bool> PlaceTable(Extents in, Extents table, std::size_t own_last, bool from_the_end) {
+  if (in.size() < own_last || table.size() < own_last) return {};
+  std::vector<bool> own(in.size(), false);
+  const std::size_t axes = in.size() - own_last, wanted = table.size() - own_last;
+  std::fill(own.begin() + static_cast<std::ptrdiff_t>(axes), own.end(), true);
+  std::size_t placed = 0;
+  for (std::size_t i = 0; i < axes && placed < wanted; ++i) {
+    const std::size_t axis = from_the_end ? axes - 1 - i : i;
+    const std::int64_t extent = table[from_the_end ? wanted - 1 - placed : placed];
+    if (extent != 1 && extent != in[axis]) continue;
+    own[axis] = true;
+    ++placed;
+  }
+  return placed == wanted ? own : std::vector<bool>();
+}
+
+// The table's extents where it is placed, 1 elsewhere.
+std::vector<std::int64_t> PlacedShape(Extents table, const std::vector<bool>& own) {
+  std::vector<std::int64_t> shape;
+  std::size_t taken = 0;
+  for (const bool is_own : own) shape.push_back(is_own ? table[taken++] : 1);
+  return shape;
+}
+
+}  // namespace
+
+std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table, std::size_t own_last) {
+  std::vector<std::vector<bool>> placements;
+  for (const bool from_the_end : {false, true}) {
+    std::vector<bool> own = PlaceTable(in, table, own_last, from_the_end);
+    if (own.empty()) return placements;
+    if (!placements.empty() && PlacedShape(table, own) == PlacedShape(table, placements[0])) continue;
+    placements.push_back(std::move(own));
+  }
+  return placements;
+}
+
+std::string HintOfRank(Extents in, Extents table, std::size_t own_last) {
+  if (table.size() < own_last || table.size() > in.size()) return "";
+  return std::string(kHint) + "add extents of 1" + SuchAs(TablePlacements(in, table, own_last), [&](const auto& own) {
+           return ToString(PlacedShape(table, own));
+         });
+}
+
+std::string HintOfExchange(const Argument& argument) {
+  return std::string(kHint) + "exchange axes 1 and 2 of " + argument.text();
+}
+
+std::string HintOfOrder(const Argument& argument, Extents shape, Extents wanted, const Argument& model) {
+  if (shape.size() != 4 || wanted.size() != 4) return "";
+  const std::int64_t exchanged[] = {wanted[0], wanted[2], wanted[1], wanted[3]};
+  if (!std::equal(shape.begin(), shape.end(), exchanged)) return "";
+  return HintOfExchange(argument) + ", or of " + model.text();
+}
+
+// ---- null
+
 Status ValidateNotNull(const Argument& argument, Extents shape, const void* data) {
   if (data != nullptr || IsEmpty(shape)) return Status();
   return argument.Refuse(StatusCode::kNullPointer,
@@ -91,7 +153,7 @@ Status ValidateExecution(const char* operator_name, const Execution& execution) 
   if (FindRotaryKernels(execution.cpu_target) == nullptr) {
     return Argument{operator_name, "cpu_target"}.Refuse(
         StatusCode::kInvalidAttribute,
-        std::string(" is ") + Name(execution.cpu_target) + "; this build on this processor does not have it");
+        std::string(" is '") + Name(execution.cpu_target) + "'; this build on this processor does not have it");
   }
   return Status();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/strides.h"
 #include "gyrograd/execution.h"
@@ -28,8 +29,30 @@ struct Argument {
   Status RefuseShape(const ConstTensorView& view, const std::string& rule) const;
 };
 
+// ---- hints
+
 // Stands before the hint that ends a message where a likely intent is visible.
 inline constexpr std::string_view kHint = "; hint: ";
+
+// The ways in which a table of lower rank may stand among a tensor's axes, its last `own_last` axes the last ones: for
+// each of the tensor's axes whether the table has it, at extent 1 or the tensor's. Of all ways the first and the last,
+// once where they make the same shape; none where there is no way.
+std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table, std::size_t own_last = 1);
+
+// "such as A or B", out of what `write` makes of each placement; nothing where there is none.
+template <class Write>
+std::string SuchAs(const std::vector<std::vector<bool>>& placements, const Write& write) {
+  std::string text;
+  for (const std::vector<bool>& own : placements) text += (text.empty() ? ", such as " : " or ") + write(own);
+  return text;
+}
+
+// Where a table of lower rank lacks axes of extent 1.
+std::string HintOfRank(Extents in, Extents table, std::size_t own_last = 1);
+// Where positions and heads, axes 1 and 2, stand in the other order.
+std::string HintOfExchange(const Argument& argument);
+// The same where `shape` is the wanted one with those axes exchanged: it, or what told the wanted one, may be meant.
+std::string HintOfOrder(const Argument& argument, Extents shape, Extents wanted, const Argument& model);
 
 // ---- null
 

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -243,6 +245,21 @@ TYPED_TEST(NormRopePlans, DescribeSaysWhatWillRun) {
         "workspace: " + std::to_string(plan.workspace_size()) + " bytes\n"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
   }
+}
+
+// What a part says is indented below it; what holds of the whole plan is said once.
+TYPED_TEST(NormRopePlans, DescribeSaysNothingTwice) {
+  std::istringstream text(PlanOf(List<TypeParam>(ListOfFive({}))).Describe());
+  std::map<std::string, int> counts;
+  for (std::string line; std::getline(text, line);) {
+    const std::size_t start = line.find_first_not_of(' ');
+    ++counts[line.substr(start, line.find_first_of(" :", start) - start)];
+    const bool is_head = start == 0;
+    const bool heads = line.starts_with("segment ") || line.starts_with(TypeParam::kName) ||
+                       line.starts_with("target: ") || line.starts_with("threads: ") || line.starts_with("workspace: ");
+    EXPECT_EQ(is_head, heads) << line;
+  }
+  for (const char* word : {"target", "threads", "workspace", "blocks"}) EXPECT_EQ(counts[word], 1) << word;
 }
 
 // ---- Threads ----------------------------------------------------------------------------------------------------
@@ -546,6 +563,47 @@ TYPED_TEST(NormRopePlans, NoSegmentsAndNothingWanted) {
   EXPECT_TRUE(Ok(plan.Run({}, nullptr, 0)));
 }
 
+// Sizes beyond 2^63 saturate.
+TEST(NormRopePlan, AstronomicalWorkspace) {
+  const std::int64_t width = std::int64_t{1} << 59;
+  const std::int64_t rows[] = {1, 1, 1, width}, row[] = {width}, statistic[] = {1, 1, 1, 1};
+  const std::int64_t still[] = {0, 0, 0, 0}, one[] = {1};
+  float data[4] = {};
+  std::vector<NormRopeBackwardSegment> segments(2);
+  for (NormRopeBackwardSegment& segment : segments) {
+    segment.dy = {data, DType::kF16, rows, still};
+    segment.x = segment.dy;
+    segment.norm_type = NormType::kLayerAffine;
+    segment.mean = segment.rstd = ConstTensorView{data, DType::kF32, statistic, still};
+    segment.dweight = segment.dbias = TensorView{data, DType::kF16, row, one};
+  }
+  for (const std::size_t count : {1u, 2u}) {
+    NormRopeBackwardPlan plan;
+    ASSERT_TRUE(Ok(NormRopeBackwardPlan::Create({.segments = {segments.data(), count}}, &plan)));
+    EXPECT_GE(plan.workspace_size(), std::size_t{1} << 62) << count;
+    EXPECT_LE(plan.workspace_size(), std::size_t{1} << 63) << count;
+  }
+}
+
+// More rows than could be visited, with nothing in them.
+TEST(NormRopePlan, RowsOfNothingTakeNoTime) {
+  const std::int64_t rows[] = {1 << 20, 1 << 20, 1 << 20, 0};
+  const std::int64_t statistic[] = {1 << 20, 1 << 20, 1 << 20, 1};
+  const std::int64_t still[] = {0, 0, 0, 0};
+  const float statistics[] = {1};
+  for (const NormType norm : {NormType::kNone, NormType::kRms}) {
+    NormRopeBackwardSegment segment;
+    segment.dy = {nullptr, DType::kF32, rows, still};
+    segment.norm_type = norm;
+    if (norm == NormType::kRms) {
+      segment.x = segment.dy;
+      segment.rstd = ConstTensorView{statistics, DType::kF32, statistic, still};
+    }
+    segment.dx = TensorView{nullptr, DType::kF32, rows, still};
+    EXPECT_TRUE(Ok(NormRopeBackward({.segments = {&segment, 1}})));
+  }
+}
+
 // Strides along axes of one step are never used, whatever they are.
 TEST(NormRopePlan, MeaninglessStrides) {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
@@ -647,6 +705,23 @@ TEST(NormRopeConcatPlan, RefusesWhatCannotRun) {
     EXPECT_TRUE(stream->dbias.Unchanged("dbias"));
   }
   EXPECT_NE(plan.Describe().find("norm_rope_concat_backward, 6 segments\n"), std::string::npos) << plan.Describe();
+}
+
+// The encoder's own tables are not replaced by the others.
+TEST(NormRopeConcatPlan, TablesThatThePlanKnowsMustBeThere) {
+  NormRopeConcatProblem problem = JointProblem();
+  problem.seq_rope = 30;
+  problem.seq_encoder_rope = 2;
+  const NormRopeConcatTensors tensors(problem);
+  NormRopeConcatBackwardArgs args = tensors.BackwardArgs();
+  NormRopeConcatBackwardPlan plan;
+  ASSERT_TRUE(Ok(NormRopeConcatBackwardPlan::Create(args, &plan)));
+  std::vector<std::byte> workspace(plan.workspace_size());
+  args.encoder_rope_cos.reset();
+  args.encoder_rope_sin.reset();
+  EXPECT_TRUE(Refused(plan.Run(args, workspace.data(), workspace.size()), StatusCode::kNullPointer,
+                      {"norm_rope_concat_backward: encoder_rope_cos"}));
+  EXPECT_TRUE(tensors.encoder_query.dx.Unchanged("dencoder_query"));
 }
 
 }  // namespace

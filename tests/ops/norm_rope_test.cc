@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tests/support/norm_rope_problem.h"
+#include "tests/support/problem.h"
 
 namespace gyrograd::testing {
 namespace {
@@ -98,6 +100,39 @@ TEST(NormRope, ManyRows) {
   problem.heads = 40;
   problem.length = 300;
   CheckBoth(problem);
+}
+
+// The same tables as [L, R].
+template <class Tensors>
+void ExpectTablesOfRank2Agree(const NormRopeProblem& problem) {
+  const Tensors want(problem), tensors(problem);
+  ASSERT_TRUE(Ok(Compute(want)));
+  auto segment = tensors.Segment();
+  for (ConstTensorView* table : {&segment.rotation->cos, &segment.rotation->sin}) {
+    table->shape = table->shape.subspan(2);
+    table->strides = table->strides.subspan(2);
+  }
+  if constexpr (std::is_same_v<Tensors, NormRopeBackwardTensors>) {
+    ASSERT_TRUE(Ok(NormRopeBackward({{&segment, 1}, problem.execution})));
+  } else {
+    ASSERT_TRUE(Ok(NormRope({{&segment, 1}, problem.execution})));
+  }
+  EXPECT_TRUE(tensors.Check());
+  EXPECT_TRUE(tensors.ResultBits() == want.ResultBits());
+}
+
+TEST(NormRope, TablesOfRank2) {
+  for (const NormType norm : kNormTypes) {
+    for (const Layout layout : {Layout::kContiguous, Layout::kReversedAll, Layout::kLastStride2}) {
+      for (const std::int64_t length : {1, 5}) {
+        NormRopeProblem problem = Typical(kAllNormRopeTypes[9], norm, RotaryMode::kQuarter, 96);
+        problem.tables_layout = layout;
+        problem.length = length;
+        ExpectTablesOfRank2Agree<NormRopeBackwardTensors>(problem);
+        ExpectTablesOfRank2Agree<NormRopeForwardTensors>(problem);
+      }
+    }
+  }
 }
 
 }  // namespace

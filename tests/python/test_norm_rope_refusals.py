@@ -140,16 +140,20 @@ FORWARD = [
     ({"eps": None}, TypeError, ("eps is None", "number")),
     ({"eps": np.ones(2)}, TypeError, ("eps is array", "number")),
     ({"query": array(2, 5, 24)}, ValueError, ("query has shape [2, 5, 24]", "rank must be 4")),
-    ({"encoder_query": array(2, 3, 4, 8)}, ValueError, ("encoder_query has shape [2, 3, 4, 8]", "[2, 3, 3, 8]")),
-    ({"value": array(2, 3, 3, 8)}, ValueError, ("the value output has shape [2, 3, 5, 8]", "the key output's, 6")),
-    ({"key": array(1, 4, 3, 8)}, ValueError, ("the key output has shape", "the query output's, 2")),
+    ({"encoder_query": array(2, 3, 4, 8)}, ValueError, ("encoder_query has shape [2, 3, 4, 8]", "must be query's, 3")),
+    ({"value": array(2, 3, 3, 8)}, ValueError, ("value has shape [2, 3, 3, 8]; its sequence extent", "key's, 4")),
+    ({"value": None}, ValueError, ("value is missing; key has 4 rows, and it must have as many",)),
+    ({"encoder_value": None}, ValueError, ("encoder_value is missing; encoder_key has 2 rows",)),
+    ({"encoder_key": None}, ValueError, ("encoder_key is missing; encoder_value has 2 rows",)),
+    ({"key": array(1, 4, 3, 8)}, ValueError, ("key has shape [1, 4, 3, 8]; its batch must be query's, 2",)),
+    ({"key": array(2, 4, 3, 6)}, ValueError, ("key has shape [2, 4, 3, 6]; its last extent must be query's, 8",)),
     ({"norm_query_bias": None}, ValueError, ("norm_query_bias is missing", "norm_type layer_affine")),
-    ({"norm_key_bias": array(7)}, ValueError, ("norm_key_bias has shape [7]", "the key output, [8]")),
+    ({"norm_key_bias": array(7)}, ValueError, ("norm_key_bias has shape [7]", "[D] of key, [8]")),
     ({"outputs": ["norm_added_key_mean"]}, ValueError, ("norm_added_key_mean is asked for", "rms_affine has no mean")),
     ({"outputs": ["encoder_query"]}, ValueError, ("outputs names 'encoder_query'", "'norm_query_mean'")),
     ({"out": {"query": array(2, 3, 7, 8)}}, ValueError, ("out['query'] has shape [2, 3, 7, 8]", "5 (query)", "3")),
     ({"out": {"value": array(2, 3, 6, 8, dtype=np.float16)}}, TypeError, ("out['value'] has type f16",)),
-    ({"rotary_dim": 10}, ValueError, ("rotary_offset is 0 and rotary_dim is 10", "the query output's last extent, 8")),
+    ({"rotary_dim": 10}, ValueError, ("rotary_offset is 0 and rotary_dim is 10", "query's last extent, 8")),
     (
         {"query": None, "key": None, "value": None, "encoder_query": None, "encoder_key": None, "encoder_value": None},
         ValueError,
@@ -170,7 +174,14 @@ SEGMENT = [
     ({"cos": None}, ValueError, ("cos is missing", "rope_type half needs it")),
     ({"sin": array(3, 8)}, ValueError, ("sin has shape [3, 8]", "cos's")),
     ({"cos": array(4, 6), "sin": array(4, 6)}, ValueError, ("cos has shape [4, 6]", "x's, 8; hint: rotary_dim = 6")),
-    ({"cos": array(4, 8, 1)}, ValueError, ("cos has shape [4, 8, 1]", "rank must be 4")),
+    ({"sin": array(2, 8)}, ValueError, ("sin has shape [2, 8]; it must be cos's, [4, 8]",)),
+    (
+        {"cos": array(2, 4, 8)},
+        ValueError,
+        ("cos has shape [2, 4, 8]; its rank must be 2 or 4; hint: add axes, such as cos[:, None, :, :]",),
+    ),
+    ({"cos": array(7, 4, 8)}, ValueError, ("cos has shape [7, 4, 8]; its rank must be 2 or 4; hint: add axes",)),
+    ({"cos": array(8)}, ValueError, ("its rank must be 2 or 4; hint: add axes, such as cos[None, :]",)),
     ({"rope_start": 3}, ValueError, ("cos has shape [4, 8]", "its 4 rows and rope_start, 3", "x's sequence extent, 5")),
     ({"rotary_dim": 5}, ValueError, ("rotary_dim is 5", "2")),
     ({"weight": None}, ValueError, ("weight is missing", "norm_type layer_affine")),
@@ -180,12 +191,12 @@ SEGMENT = [
     (
         {"out": {"y": array(2, 5, 3, 8)}},
         ValueError,
-        ("out['y'] has shape [2, 5, 3, 8]", "[B, N, S, D] of x, [2, 3, 5, 8]"),
+        ("out['y'] has shape [2, 5, 3, 8]", "[B, N, S, D] of x, [2, 3, 5, 8]; hint: out_layout='BSND'"),
     ),
     (
         {"out": {"y": array(2, 3, 5, 8)}, "out_layout": "BSND"},
         ValueError,
-        ("out['y'] has shape [2, 3, 5, 8]", "[B, S, N, D] of x, [2, 5, 3, 8]"),
+        ("out['y'] has shape [2, 3, 5, 8]", "[B, S, N, D] of x, [2, 5, 3, 8]; hint: out_layout='BNSD'"),
     ),
     ({"out": {"rstd": array(2, 5, 3, 1, dtype=np.float64)}}, TypeError, ("out['rstd'] has type f64", "f32")),
 ]
@@ -209,6 +220,11 @@ def test_segment_backward_refused():
         ValueError, "norm_rope_backward: x has shape [2, 5, 3, 9]; it must be [B, S, N, D] of dy, [2, 5, 3, 8]"
     ):
         gg.norm_rope_backward(dy, array(2, 5, 3, 9), rstd=array(2, 5, 3, 1), norm_type="rms")
+    rstd = array(2, 5, 3, 1)
+    for layout, other, wrong in [("BNSD", "BSND", x), ("BSND", "BNSD", dy)]:
+        with refused(ValueError, f"hint: exchange axes 1 and 2 of x, or out_layout='{other}' for dy"):
+            gg.norm_rope_backward(wrong, x, rstd=rstd, norm_type="rms", out_layout=layout)
+        gg.norm_rope_backward(wrong, x, rstd=rstd, norm_type="rms", out_layout=other)
     with refused(ValueError, "norm_rope_backward: dy has shape [2, 3, 40]; its rank must be 4"):
         gg.norm_rope_backward(dy.reshape(2, 3, 40))
     with refused(ValueError, "norm_rope_backward: out['dx'] shares memory with mean"):

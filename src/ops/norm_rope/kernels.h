@@ -20,7 +20,7 @@ struct NormRun {
   std::array<const void*, 11> data = {};
   double* partials = nullptr;  // piece->partials_bytes
   char* scratch = nullptr;     // scratch_bytes for each thread; null: on the stack
-  std::size_t scratch_bytes = 0;
+  std::int64_t scratch_bytes = 0;
   bool stream = false;       // stores to the output pass the cache by
   bool copies_rows = false;  // the output lies on the rows that turn, and their pairs change places
 };

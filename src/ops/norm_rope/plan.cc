@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
+#include <string_view>
 
 #include "core/machine.h"
 #include "core/partition.h"
@@ -26,6 +28,7 @@ bool HeadsFirst(bool forward, int operand) {
 RowStrides StridesOf(const SegmentCall& segment, bool forward, int operand) {
   if (!segment.given[operand]) return {};
   const ConstTensorView& view = segment.views[operand];
+  if (view.shape.size() == 2) return {0, view.shape[0] == 1 ? 0 : view.strides[0], 0, view.strides[1]};  // [L, R]
   const int sequence = HeadsFirst(forward, operand) ? 2 : 1;
   const auto stride = [&view](int axis) { return view.shape[axis] == 1 ? 0 : view.strides[axis]; };
   // The last axis keeps its stride: one channel is never far from itself.
@@ -77,10 +80,11 @@ std::vector<RowPart> PartsOf(const SegmentCall& segment) {
 
 void CutPositions(NormPiece& piece) {
   const std::int64_t row_bytes =
-      std::max<std::int64_t>(1, piece.head_dim * static_cast<std::int64_t>(SizeOf(piece.type)));
+      std::max<std::int64_t>(1, SaturatingMul(piece.head_dim, static_cast<std::int64_t>(SizeOf(piece.type))));
   // Chunks begin with a run.
   const std::int64_t unit = NormPiece::kRunRows / std::gcd(piece.heads, NormPiece::kRunRows);
-  const std::int64_t least = std::max<std::int64_t>(1, kBlockBytes / (3 * row_bytes * piece.heads));
+  const std::int64_t least =
+      std::max<std::int64_t>(1, kBlockBytes / SaturatingMul(SaturatingMul(row_bytes, 3), piece.heads));
   const std::int64_t even = CeilDiv(piece.positions(), piece.max_chunks());
   // Without sums a chunk is only a block, and there may be more of them.
   const std::int64_t wanted = piece.wants_sums() ? even : std::min(even, least);
@@ -90,15 +94,16 @@ void CutPositions(NormPiece& piece) {
 }
 
 void PlanScratch(NormPiece& piece) {
-  const std::size_t arithmetic = piece.type == DType::kF64 ? sizeof(double) : sizeof(float);
+  const std::int64_t arithmetic = piece.type == DType::kF64 ? sizeof(double) : sizeof(float);
   const std::int64_t parameters = piece.forward ? 2 : 1;
   const std::int64_t sums = piece.wants_sums() ? 2 : 0;
   const std::int64_t shuffled = piece.swaps_pairs ? RoundUp(piece.head_dim, kPad) : 0;
-  const std::int64_t elements = (parameters + sums) * piece.values + 2 * piece.turned_values + shuffled;
-  piece.scratch_bytes = static_cast<std::size_t>(elements) * arithmetic;
+  const std::int64_t kept =
+      SaturatingAdd(SaturatingMul(parameters + sums, piece.values), SaturatingMul(2, piece.turned_values));
+  piece.scratch_bytes = SaturatingMul(SaturatingAdd(kept, shuffled), arithmetic);
   if (!piece.wants_sums()) return;
-  const std::size_t numbers = arithmetic == sizeof(double) ? 2 : 1;  // a total, and its error
-  piece.partials_bytes = static_cast<std::size_t>(piece.chunks * piece.sum_values()) * numbers * sizeof(double);
+  const std::int64_t numbers = piece.type == DType::kF64 ? 2 : 1;  // a total, and its error
+  piece.partials_bytes = SaturatingMul(SaturatingMul(piece.chunks, piece.sum_values()), numbers * sizeof(double));
 }
 
 NormPiece NormPieceOf(const NormRopeCall& call, std::size_t index) {
@@ -138,8 +143,8 @@ NormPiece NormPieceOf(const NormRopeCall& call, std::size_t index) {
     piece.parameter_strides[i] = segment.views[parameters[i]].strides[0];
   }
   for (const RowPart& part : piece.parts) {
-    piece.values += part.padded();
-    if (part.turns) piece.turned_values += part.padded();
+    piece.values = SaturatingAdd(piece.values, part.padded());
+    if (part.turns) piece.turned_values = SaturatingAdd(piece.turned_values, part.padded());
   }
   CutPositions(piece);
   PlanScratch(piece);
@@ -172,20 +177,26 @@ void AddCopy(const NormRopeCall& call, std::size_t index, std::int64_t begin, st
   MergeAxes(copy.outer);
   copy.outer.insert(copy.outer.end(), inner.begin(), inner.end());
   for (const Axis<2>& axis : copy.outer) copy.rows *= axis.extent;
-  const std::int64_t row_bytes = copy.row.extent * static_cast<std::int64_t>(copy.element_bytes);
-  copy.block_rows = std::max<std::int64_t>(1, kBlockBytes / (2 * row_bytes));
+  const std::int64_t row_bytes = SaturatingMul(copy.row.extent, 2 * static_cast<std::int64_t>(copy.element_bytes));
+  copy.block_rows = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
   // Rows far apart: the next step of the second loop is read soon.
   if (copy.outer.size() > 1 && copy.row.strides[0] == 1) copy.ahead = copy.outer[copy.outer.size() - 2].strides[0];
   copies.push_back(std::move(copy));
 }
 
-// A [B, N, S, D] view (a table: its extents may be 1) as [B, S, N, D], from position `first` on, `length` of them.
+// A [B, N, S, D] view (a table: its extents may be 1, or it is [L, R]) as [B, S, N, D], from position `first` on,
+// `length` of them.
 struct Turned {
   std::array<std::int64_t, 4> shape;
   std::array<std::int64_t, 4> strides;
   std::int64_t offset;  // bytes
 
-  Turned(const ConstTensorView& view, bool heads_first, std::int64_t first, std::int64_t length) {
+  Turned(const ConstTensorView& view, bool heads_first, std::int64_t first, std::int64_t length) : offset(0) {
+    if (view.shape.size() == 2) {
+      shape = {1, length, 1, view.shape[1]};
+      strides = {0, view.strides[0], 0, view.strides[1]};
+      return;
+    }
     const int sequence = heads_first ? 2 : 1;
     shape = {view.shape[0], length, view.shape[3 - sequence], view.shape[3]};
     strides = {view.strides[0], view.strides[sequence], view.strides[3 - sequence], view.strides[3]};
@@ -226,8 +237,8 @@ std::int64_t BytesMoved(const NormRopeCall& call) {
   for (const SegmentCall& segment : call.segments) {
     for (const int operand : {Operand::kIn, Operand::kX, Operand::kOut}) {
       if (segment.given[operand]) {
-        bytes += *ElementCount(segment.views[operand].shape) *
-                 static_cast<std::int64_t>(SizeOf(segment.views[operand].dtype));
+        const auto size = static_cast<std::int64_t>(SizeOf(segment.views[operand].dtype));
+        bytes = SaturatingAdd(bytes, SaturatingMul(*ElementCount(segment.views[operand].shape), size));
       }
     }
   }
@@ -237,6 +248,8 @@ std::int64_t BytesMoved(const NormRopeCall& call) {
 void AddPieces(const NormRopeCall& call, std::size_t index, std::int64_t all_bytes, NormRopePlanData& plan) {
   const SegmentCall& segment = call.segments[index];
   if (!segment.wants_outputs(call.forward)) return;
+  const bool statistics = call.forward && (segment.given[Operand::kMean] || segment.given[Operand::kRstd]);
+  if (segment.head_dim == 0 && !statistics) return;  // nothing to write
   if (!segment.has_rows()) {
     if (segment.given[Operand::kDweight] || segment.given[Operand::kDbias]) plan.zero_sums.push_back(index);
     return;
@@ -258,33 +271,38 @@ std::int64_t Blocks(const NormRopePlanData& plan) {
   for (const NormPiece& piece : plan.norms) blocks += piece.chunks;
   for (const RotaryPiece& piece : plan.rotaries)
     blocks += piece.plan->chunks * piece.plan->tiles * piece.plan->segments;
-  for (const CopyPiece& piece : plan.copies) blocks += CeilDiv(piece.rows, piece.block_rows);
+  for (const CopyPiece& piece : plan.copies) blocks += piece.blocks();
   return blocks;
 }
 
 // Gives every piece its part of the workspace, in whole cache lines.
 void PlanWorkspace(NormRopePlanData& plan) {
-  std::size_t end = 0;
-  const auto take = [&end](std::size_t bytes) {
-    const std::size_t begin = end;
-    end += (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  std::int64_t end = 0;
+  const auto take = [&end](std::int64_t bytes) {
+    const std::int64_t begin = end;
+    end = SaturatingAdd(end, RoundUp(bytes, kWorkspaceAlignment));
     return begin;
   };
-  const auto threads = static_cast<std::size_t>(plan.num_threads);
   for (NormPiece& piece : plan.norms) {
     piece.partials_at = take(piece.partials_bytes);
-    if (piece.scratch_bytes > kStackScratchBytes)
-      plan.scratch_bytes = std::max(plan.scratch_bytes, piece.scratch_bytes);
+    if (piece.scratch_bytes > kStackScratchBytes) {
+      plan.scratch_bytes = std::max(plan.scratch_bytes, RoundUp(piece.scratch_bytes, kWorkspaceAlignment));
+    }
   }
-  plan.scratch_bytes = (plan.scratch_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-  plan.scratch_at = take(plan.scratch_bytes * threads);
-  for (RotaryPiece& piece : plan.rotaries) piece.workspace_at = take(piece.plan->row_buffer_bytes * threads);
-  plan.workspace_bytes = end == 0 ? 0 : end + kWorkspaceAlignment - 1;  // room to align
+  plan.scratch_at = take(SaturatingMul(plan.scratch_bytes, plan.num_threads));
+  for (RotaryPiece& piece : plan.rotaries) {
+    const auto row_buffer = static_cast<std::int64_t>(piece.plan->row_buffer_bytes);
+    piece.workspace_at = take(SaturatingMul(row_buffer, plan.num_threads));
+  }
+  // Room to align.
+  plan.workspace_bytes = end == 0 ? 0 : static_cast<std::size_t>(SaturatingAdd(end, kWorkspaceAlignment - 1));
 }
 
 }  // namespace
 
-std::int64_t RowPart::padded() const { return members() * RoundUp(count, kPad); }
+std::int64_t CopyPiece::blocks() const { return CeilDiv(rows, block_rows); }
+
+std::int64_t RowPart::padded() const { return SaturatingMul(members(), RoundUp(count, kPad)); }
 
 std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call) {
   auto owned = std::make_shared<NormRopePlanData>();
@@ -326,6 +344,18 @@ std::string DescribeNorm(const NormRopeCall& call, const NormPiece& piece) {
   return text;
 }
 
+// What the plan of a piece says beyond what its segment and the whole plan say: indented, without the whole's lines.
+std::string DescribeRotary(const RotaryPiece& piece) {
+  std::istringstream lines(Describe(*piece.plan));
+  std::string text = "segment " + std::to_string(piece.segment) + ": no norm, turning positions\n";
+  for (std::string line; std::getline(lines, line);) {
+    const auto begins = [&line](std::string_view word) { return line.starts_with(word); };
+    if (begins("target: ") || begins("threads: ") || begins("workspace: ")) continue;
+    text += "  " + line + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Describe(const NormRopePlanData& plan) {
@@ -333,9 +363,7 @@ std::string Describe(const NormRopePlanData& plan) {
                      Count(static_cast<std::int64_t>(plan.call.segments.size()), "segment", "segments") + "\n";
   text += std::string("target: ") + plan.kernels->name + "\n";
   for (const NormPiece& piece : plan.norms) text += DescribeNorm(plan.call, piece);
-  for (const RotaryPiece& piece : plan.rotaries) {
-    text += "segment " + std::to_string(piece.segment) + ": no norm, turning positions\n" + Describe(*piece.plan);
-  }
+  for (const RotaryPiece& piece : plan.rotaries) text += DescribeRotary(piece);
   for (const CopyPiece& piece : plan.copies) {
     text += "segment " + std::to_string(piece.segment) + ": " + Count(piece.rows, "row", "rows") + " copied\n";
   }

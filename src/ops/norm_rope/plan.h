@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "core/partition.h"
+#include "ops/norm_rope/call.h"
 #include "ops/norm_rope/kernels.h"
-#include "ops/norm_rope/validate.h"
 #include "ops/rotary/plan.h"
 
 namespace gyrograd::internal {
@@ -73,15 +74,15 @@ struct NormPiece {
   std::int64_t visit_rows = 1;
   bool large = false;
 
-  std::size_t scratch_bytes = 0;   // a thread's
-  std::size_t partials_at = 0;     // in the workspace
-  std::size_t partials_bytes = 0;  // [chunk][sum_values()], f64; f64 activations: their errors after them
+  std::int64_t scratch_bytes = 0;   // a thread's
+  std::int64_t partials_at = 0;     // in the workspace
+  std::int64_t partials_bytes = 0;  // [chunk][sum_values()], f64; f64 activations: their errors after them
   std::int64_t positions() const { return batch * sequence; }
   bool wants_sums() const { return wants_dweight || wants_dbias; }
   // Of f64 totals, which are two numbers each, half as many.
   std::int64_t max_chunks() const { return type == DType::kF64 ? 32 : 64; }
   // Totals of a chunk: those of dweight, then those of dbias, as far as they are wanted.
-  std::int64_t sum_values() const { return values * (wants_dweight + wants_dbias); }
+  std::int64_t sum_values() const { return SaturatingMul(values, wants_dweight + wants_dbias); }
 };
 
 // Rows without norm that do not turn, or the part of them that stands before or after those that do.
@@ -95,13 +96,15 @@ struct CopyPiece {
   std::int64_t block_rows = 1;
   std::int64_t ahead = 0;  // from a row to the one that is read soon; 0: its neighbour, which needs no asking for
   bool large = false;
+
+  std::int64_t blocks() const;
 };
 
 struct RotaryPiece {
   std::size_t segment = 0;
   std::shared_ptr<const RotaryPlanData> plan;
   std::array<std::int64_t, kRotaryOperands> offsets = {};  // in bytes, from the segment's operands
-  std::size_t workspace_at = 0;
+  std::int64_t workspace_at = 0;
 };
 
 struct NormRopePlanData {
@@ -111,15 +114,15 @@ struct NormRopePlanData {
   std::vector<CopyPiece> copies;
   std::vector<std::size_t> zero_sums;  // segments without rows whose dweight or dbias are wanted
   int num_threads = 1;
-  std::size_t scratch_at = 0;     // norm pieces' scratch memory, where it is too large for the stack
-  std::size_t scratch_bytes = 0;  // a thread's
+  std::int64_t scratch_at = 0;     // norm pieces' scratch memory, where it is too large for the stack
+  std::int64_t scratch_bytes = 0;  // a thread's
   std::size_t workspace_bytes = 0;
   const NormRopeKernels* kernels = nullptr;
 };
 
 // Scratch memory up to this size is a kernel's stack.
-inline constexpr std::size_t kStackScratchBytes = 49152;
-inline constexpr std::size_t kWorkspaceAlignment = 64;
+inline constexpr std::int64_t kStackScratchBytes = 49152;
+inline constexpr std::int64_t kWorkspaceAlignment = 64;
 
 // call must have passed ValidateViews.
 std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call);

@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "core/zeros.h"
+#include "ops/norm_rope/validate.h"
 #include "ops/plan_rules.h"
 #include "ops/rotary/run.h"
 
@@ -51,7 +52,7 @@ class Runner {
     std::int64_t blocks = 0;
     for (const NormPiece& piece : plan_.norms) blocks += piece.chunks;
     for (const RotaryPiece& piece : plan_.rotaries) blocks += PrepareRotary(piece).blocks();
-    for (const CopyPiece& piece : plan_.copies) blocks += BlocksOf(piece);
+    for (const CopyPiece& piece : plan_.copies) blocks += piece.blocks();
     return blocks;
   }
 
@@ -66,8 +67,8 @@ class Runner {
       block -= run.blocks();
     }
     for (const CopyPiece& piece : plan_.copies) {
-      if (block < BlocksOf(piece)) return Copy(piece, block);
-      block -= BlocksOf(piece);
+      if (block < piece.blocks()) return Copy(piece, block);
+      block -= piece.blocks();
     }
   }
 
@@ -123,10 +124,6 @@ class Runner {
   }
 
   // ---- copies
-
-  static std::int64_t BlocksOf(const CopyPiece& piece) {
-    return piece.rows / piece.block_rows + (piece.rows % piece.block_rows != 0);
-  }
 
   void Copy(const CopyPiece& piece, std::int64_t block) const {
     CopyRun run;

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "ops/norm_rope/call.h"
 #include "ops/norm_rope/plan.h"
-#include "ops/norm_rope/validate.h"
 
 namespace gyrograd::internal {
 

@@ -83,36 +83,6 @@ Status ValidateShapeOf(const RotaryCall& call, int operand, int model) {
   return ValidateSameShape(ArgumentOf(call, operand), call.views[operand], ArgumentOf(call, model), call.views[model]);
 }
 
-// The first placement, or the last one; empty where there is none.
-std::vector<bool> PlaceTable(Extents in, Extents table, bool from_the_end) {
-  std::vector<bool> own(in.size(), false);
-  own.back() = true;
-  const std::size_t axes = in.size() - 1;
-  std::size_t placed = 0;
-  for (std::size_t i = 0; i < axes && placed + 1 < table.size(); ++i) {
-    const std::size_t axis = from_the_end ? axes - 1 - i : i;
-    const std::int64_t extent = table[from_the_end ? table.size() - 2 - placed : placed];
-    if (extent != 1 && extent != in[axis]) continue;
-    own[axis] = true;
-    ++placed;
-  }
-  return placed + 1 == table.size() ? own : std::vector<bool>();
-}
-
-// The table's extents where it is placed, 1 elsewhere.
-std::vector<std::int64_t> PlacedShape(Extents table, const std::vector<bool>& own) {
-  std::vector<std::int64_t> shape;
-  std::size_t taken = 0;
-  for (const bool is_own : own) shape.push_back(is_own ? table[taken++] : 1);
-  return shape;
-}
-
-std::string HintOfRank(Extents in, Extents table) {
-  if (table.empty() || table.size() > in.size()) return "";
-  return std::string(kHint) + "add extents of 1" +
-         SuchAs(TablePlacements(in, table), [&](const auto& own) { return ToString(PlacedShape(table, own)); });
-}
-
 Status ValidateTableShape(const RotaryCall& call) {
   const Argument cos = ArgumentOf(call, kCos);
   const Argument row = ArgumentOf(call, kIn);
@@ -246,17 +216,6 @@ Status Validate(const RotaryCall& call) {
   if (Status status = ValidateNull(call, data); !status.ok()) return status;
   if (Status status = ValidateViews(call); !status.ok()) return status;
   return ValidateMemory(call, data);
-}
-
-std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table) {
-  std::vector<std::vector<bool>> placements;
-  for (const bool from_the_end : {false, true}) {
-    std::vector<bool> own = PlaceTable(in, table, from_the_end);
-    if (own.empty()) return placements;
-    if (!placements.empty() && PlacedShape(table, own) == PlacedShape(table, placements[0])) continue;
-    placements.push_back(std::move(own));
-  }
-  return placements;
 }
 
 }  // namespace gyrograd::internal

@@ -4,9 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/strides.h"
 #include "gyrograd/rotary.h"
@@ -53,19 +50,6 @@ Status ValidateMemory(const RotaryCall& call, const RotaryAddresses& data);
 
 // All of it, in the order of StatusCode.
 Status Validate(const RotaryCall& call);
-
-// The ways in which a table of lower rank may stand among a tensor's axes, its last one the last: for each of the
-// tensor's axes whether the table has it, at extent 1 or the tensor's. Of all ways the first and the last, once where
-// they make the same shape; none where there is no way.
-std::vector<std::vector<bool>> TablePlacements(Extents in, Extents table);
-
-// "such as A or B", out of what `write` makes of each placement; nothing where there is none.
-template <class Write>
-std::string SuchAs(const std::vector<std::vector<bool>>& placements, const Write& write) {
-  std::string text;
-  for (const std::vector<bool>& own : placements) text += (text.empty() ? ", such as " : " or ") + write(own);
-  return text;
-}
 
 }  // namespace gyrograd::internal
 

@@ -45,6 +45,11 @@ struct Member {
 };
 
 template <class C>
+HWY_INLINE Member<C> ZeroMember() {
+  return {hn::Zero(Tag<C>()), hn::Zero(Tag<C>())};
+}
+
+template <class C>
 struct Pairs {
   Member<C> m0;
   Member<C> m1;
@@ -134,10 +139,8 @@ HWY_INLINE void StoreNatural(Member<Arithmetic<T>> v, T* to, std::int64_t count,
 }
 
 // bf16 two by two, as 32-bit words: the lower half is the first of two neighbours.
-HWY_INLINE Member<float> SplitWords(VecU words) {
-  const TagF df;
-  return {hn::BitCast(df, hn::ShiftLeft<16>(words)), hn::BitCast(df, hn::And(words, hn::Set(TagU(), 0xffff0000u)))};
-}
+HWY_INLINE VecF LowerHalves(VecU words) { return hn::BitCast(TagF(), hn::ShiftLeft<16>(words)); }
+HWY_INLINE VecF UpperHalves(VecU words) { return hn::BitCast(TagF(), hn::And(words, hn::Set(TagU(), 0xffff0000u))); }
 
 template <bool kFull>
 HWY_INLINE VecU LoadWords(const BFloat16* from, std::int64_t count) {
@@ -169,7 +172,8 @@ HWY_INLINE Member<Arithmetic<T>> LoadMember(const T* from, std::int64_t count) {
   if constexpr (kOrder == Order::kNatural) {
     return LoadNatural<T, kFull>(from, count);
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return SplitWords(LoadWords<kFull>(from, count));
+    const VecU words = LoadWords<kFull>(from, count);
+    return {LowerHalves(words), UpperHalves(words)};
   } else {
     return Deinterleave<Arithmetic<T>>(LoadNatural<T, kFull>(from, count));
   }
@@ -189,37 +193,41 @@ HWY_INLINE void StoreMember(Member<Arithmetic<T>> v, T* to, std::int64_t count, 
 // ---- a step of side-by-side pairs, in natural order
 
 template <class T, bool kFull>
-HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs) {
-  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
-  const std::int64_t first = std::min(pairs, lanes);  // pairs in a
-  const auto half = [](const T* p, std::int64_t count) {
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      return SplitWords(LoadWords<kFull>(p, 2 * count));
-    } else {
-      return Deinterleave<Arithmetic<T>>(LoadNatural<T, kFull>(p, 2 * count));
-    }
-  };
-  const auto a = half(from, first);
-  if (!kFull && pairs <= lanes) {
-    const auto zero = hn::Zero(Tag<Arithmetic<T>>());
-    return {{a.a, zero}, {a.b, zero}};
+HWY_INLINE void StoreBeside(Vec<Arithmetic<T>> first, Vec<Arithmetic<T>> second, T* to, std::int64_t count,
+                            bool stream) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    StoreWords<kFull>(JoinWords(first, second), to, count, stream);
+  } else {
+    StoreNatural<T, kFull>(Interleave<Arithmetic<T>>({first, second}), to, count, stream);
   }
-  const auto b = half(from + 2 * lanes, pairs - first);
-  return {{a.a, b.a}, {a.b, b.b}};
 }
 
 template <class T, bool kFull>
-HWY_INLINE void StoreSideBySide(const Pairs<Arithmetic<T>>& v, T* to, std::int64_t pairs, bool stream) {
+HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs) {
+  using C = Arithmetic<T>;
+  constexpr std::int64_t lanes = kLanes<C>;
+  const bool more = kFull || pairs > lanes;  // than vectors a hold
+  const std::int64_t first = 2 * std::min(pairs, lanes);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const VecU a = LoadWords<kFull>(from, first);
+    const VecU b = more ? LoadWords<kFull>(from + 2 * lanes, 2 * (pairs - lanes)) : hn::Zero(TagU());
+    return {{LowerHalves(a), LowerHalves(b)}, {UpperHalves(a), UpperHalves(b)}};
+  } else {
+    const Tag<C> d;
+    const Member<C> a = LoadNatural<T, kFull>(from, first);
+    const Member<C> b = more ? LoadNatural<T, kFull>(from + 2 * lanes, 2 * (pairs - lanes)) : ZeroMember<C>();
+    return {{hn::ConcatEven(d, a.b, a.a), hn::ConcatEven(d, b.b, b.a)},
+            {hn::ConcatOdd(d, a.b, a.a), hn::ConcatOdd(d, b.b, b.a)}};
+  }
+}
+
+template <class T, bool kFull>
+HWY_INLINE void StoreSideBySide(Pairs<Arithmetic<T>> v, T* to, std::int64_t pairs, bool stream) {
   constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
-  const auto half = [stream](Member<Arithmetic<T>> m, T* p, std::int64_t count) {
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      StoreWords<kFull>(JoinWords(m.a, m.b), p, 2 * count, stream);
-    } else {
-      StoreNatural<T, kFull>(Interleave<Arithmetic<T>>(m), p, 2 * count, stream);
-    }
-  };
-  half({v.m0.a, v.m1.a}, to, std::min(pairs, lanes));
-  if (kFull || pairs > lanes) half({v.m0.b, v.m1.b}, to + 2 * lanes, pairs - lanes);
+  StoreBeside<T, kFull>(v.m0.a, v.m1.a, to, 2 * std::min(pairs, lanes), stream);
+  if (kFull || pairs > lanes) {
+    StoreBeside<T, kFull>(v.m0.b, v.m1.b, to + 2 * lanes, 2 * (pairs - lanes), stream);
+  }
 }
 
 // ---- a step of pairs in any layout: pairs p .. p + count - 1 of a row

@@ -21,8 +21,9 @@ PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
-demo: python  ## checks the real problems of cases/ against the reference
+demo: python $(STAMPS)/torch  ## checks the real problems of cases/ against the reference, learns frequencies in PyTorch
 	@for cases in cases/*.csv; do .venv/bin/gyrograd check $$cases; done
+	@.venv/bin/python examples/torch_learn_frequencies.py
 
 test: build $(STAMPS)/test  ## every test; the last line counts them
 	@.venv/bin/python tools/run_tests.py
@@ -82,6 +83,11 @@ $(STAMPS)/build-tools: pyproject.toml $(STAMPS)/venv
 $(STAMPS)/gyrograd: $(PYTHON_SOURCES) $(STAMPS)/build-tools
 	@$(STEP) pip-gyrograd "Python package in .venv" \
 	  $(PIP) --no-build-isolation --config-settings=build-dir=build/python .
+	@touch $@
+
+# The PyTorch of the tests, without their other packages.
+$(STAMPS)/torch: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd
+	@$(STEP) pip-torch "PyTorch" $(PIP) -q $$(.venv/bin/python tools/requirements.py test | grep '^torch')
 	@touch $@
 
 $(STAMPS)/test: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd

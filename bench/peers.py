@@ -22,6 +22,8 @@ import gyrograd
 
 try:
     import torch
+
+    import gyrograd.torch
 except ImportError:
     torch = None
 try:
@@ -119,7 +121,10 @@ def torch_backward(forward: Callable, tensors: list[torch.Tensor], problem: Prob
 
 
 def torch_contestants(problem: Problem, tensors: list[torch.Tensor], compiled: bool) -> dict[str, Work]:
-    works = {"torch eager": torch_backward(torch_forward, tensors, problem)}
+    works = {
+        "gyrograd.torch": torch_backward(gyrograd.torch.rotary, tensors, problem),
+        "torch eager": torch_backward(torch_forward, tensors, problem),
+    }
     if compiled:
         torch.compiler.reset()
         works["torch compiled autograd"] = torch_backward(torch.compile(torch_forward), tensors, problem)
@@ -217,32 +222,63 @@ def compare_problems(
             print(f"  {name:<26}{row['ms']:>10}{row['ratio']:>8} x", flush=True)
 
 
-def eager_step(arrays: list[np.ndarray]) -> Work:
+def autograd_step(arrays: list[np.ndarray], forward: Callable) -> Work:
     """Forward and backward through autograd, as a training step makes them."""
     dy, cos, sin, x = torch_tensors(arrays)
     x.requires_grad_()
 
     def step():
         x.grad = None
-        torch_forward(x, cos, sin, "half").backward(dy)
+        forward(x, cos, sin, "half").backward(dy)
 
     return step
 
 
-def compare_calls(rounds: int, writer: csv.DictWriter) -> None:
-    """What a small call costs from Python, one thread."""
-    arrays = make_arrays(CALL_SHAPE, CALL_TABLE_SHAPE, "f32")
-    works = gyrograd_contestants(Problem("half", "f32", False), arrays, threads=1)
-    if torch:
-        torch.set_num_threads(1)
-        works["torch eager, forward + backward"] = eager_step(arrays)
+def empty_forward() -> Callable:
+    """What an operator of Python's costs before it does anything."""
+
+    class Empty(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, cos, sin, mode):
+            return x.detach()
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy, None, None, None
+
+    return Empty.apply
+
+
+def write_calls(title: str, base: str, works: dict[str, Work], rounds: int, writer: csv.DictWriter) -> None:
     seconds = take_turns(works, rounds, repeats=300)
-    print(f"\nA small call, {CALL_SHAPE} f32 dx, one thread: us, and times gyrograd's")
+    print(f"\n{title}: us, and times that of {base}")
     for name in works:
         microseconds = statistics.median(seconds[name]) * 1e6
-        print(f"  {name:<34}{microseconds:>8.2f}{ratio(seconds, name):>8.2f} x", flush=True)
+        times = ratio(seconds, name, base)
+        print(f"  {name:<34}{microseconds:>8.2f}{times:>8.2f} x", flush=True)
         row = {"type": "f32", "mode": "half", "outputs": "small call", "contestant": name}
-        writer.writerow(row | {"ms": f"{microseconds / 1e3:.6f}", "ratio": f"{ratio(seconds, name):.2f}"})
+        writer.writerow(row | {"ms": f"{microseconds / 1e3:.6f}", "ratio": f"{times:.2f}"})
+
+
+def compare_calls(rounds: int, compiled: bool, writer: csv.DictWriter) -> None:
+    """What a small call costs from Python, one thread: of the plain call, and through PyTorch's autograd."""
+    arrays = make_arrays(CALL_SHAPE, CALL_TABLE_SHAPE, "f32")
+    works = gyrograd_contestants(Problem("half", "f32", False), arrays, threads=1)
+    write_calls(f"A small call, {CALL_SHAPE} f32 dx, one thread", "gyrograd", works, rounds, writer)
+    if not torch:
+        return
+    torch.set_num_threads(1)
+    forwards = {
+        "torch eager": torch_forward,
+        "gyrograd.torch": gyrograd.torch.rotary,
+        "an empty autograd.Function": empty_forward(),
+    }
+    if compiled:
+        torch.compiler.reset()
+        forwards["torch compiled"] = torch.compile(torch_forward)
+        forwards["gyrograd.torch compiled"] = torch.compile(gyrograd.torch.rotary)
+    works = {name: autograd_step(arrays, forward) for name, forward in forwards.items()}
+    write_calls("The same, forward and backward through autograd", "torch eager", works, rounds, writer)
 
 
 def main() -> None:
@@ -265,7 +301,7 @@ def main() -> None:
         writer.writeheader()
         chosen = problems[:1] if options.quick else problems
         compare_problems(chosen, options.rounds, options.threads, not options.quick, writer)
-        compare_calls(options.rounds, writer)
+        compare_calls(options.rounds, not options.quick, writer)
 
 
 if __name__ == "__main__":

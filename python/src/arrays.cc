@@ -2,7 +2,9 @@
 #include "arrays.h"
 
 #include <nanobind/stl/string.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <utility>
@@ -51,10 +53,34 @@ struct Python {
 };
 const Python* python = nullptr;  // set when the module is imported, never changed
 
+// The same of PyTorch, which this module does not import.
+struct Torch {
+  nb::object tensor;
+  nb::object parameter;
+  nb::object is_grad_enabled;
+  nb::object empty;
+  nb::object empty_like;
+  std::array<nb::object, 4> dtypes;  // by DType
+  const dlpack::Exchange* exchange;  // null where this PyTorch has none
+  nb::object empty_keywords = nb::make_tuple("dtype", "device");
+  nb::object cpu = nb::str("cpu");
+  PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* device = PyUnicode_InternFromString("device");
+  PyObject* data_ptr = PyUnicode_InternFromString("data_ptr");
+  PyObject* is_neg = PyUnicode_InternFromString("is_neg");
+  PyObject* is_conj = PyUnicode_InternFromString("is_conj");
+};
+
 nb::object Call(nb::handle function, nb::handle arguments, nb::handle keywords = {}) {
   nb::object result = nb::steal(PyObject_Call(function.ptr(), arguments.ptr(), keywords.ptr()));
   if (!result) throw nb::python_error();
   return result;
+}
+
+// The result of a method without arguments; an empty object, and Python's error set, where it raises.
+nb::object TryMethod(nb::handle object, PyObject* name) {
+  PyObject* const arguments[] = {object.ptr()};
+  return nb::steal(PyObject_VectorcallMethod(name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
 nb::object Attribute(nb::handle object, PyObject* name) {
@@ -68,6 +94,37 @@ nb::object LoadedModule(PyObject* name) {
   nb::object module = nb::steal(PyImport_GetModule(name));
   PyErr_Clear();
   return module;
+}
+
+// The functions of a type that offers DLPack's exchange; null where it offers none that is understood.
+const dlpack::Exchange* ExchangeOf(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::object());
+  if (!capsule.is_valid() || !PyCapsule_IsValid(capsule.ptr(), dlpack::Exchange::kName)) return nullptr;
+  const auto* exchange =
+      static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::Exchange::kName));
+  while (exchange != nullptr && exchange->major != 1) exchange = exchange->older;
+  return exchange != nullptr && exchange->view != nullptr ? exchange : nullptr;
+}
+
+// PyTorch's objects, once somebody has imported it (to the end); null before. They are kept for the life of the
+// process.
+const Torch* LoadedTorch() {
+  static const Torch* loaded = nullptr;  // written once, under the GIL
+  if (loaded != nullptr) return loaded;
+  const nb::object module = LoadedModule(python->torch);
+  if (!module.is_valid() || !nb::hasattr(module, "nn")) return nullptr;
+  const nb::object parameter = nb::getattr(module.attr("nn"), "Parameter", nb::object());
+  if (!parameter.is_valid() || !PyType_Check(parameter.ptr())) return nullptr;  // half imported, or no PyTorch
+  auto torch = std::make_unique<Torch>();
+  torch->tensor = module.attr("Tensor");
+  torch->parameter = parameter;
+  torch->exchange = ExchangeOf(torch->tensor);
+  torch->is_grad_enabled = module.attr("is_grad_enabled");
+  torch->empty = module.attr("empty");
+  torch->empty_like = module.attr("empty_like");
+  for (std::size_t i = 0; i < kDTypeNames.size(); ++i) torch->dtypes[i] = module.attr(kDTypeNames[i]);
+  loaded = torch.release();
+  return loaded;
 }
 
 bool IsInstanceOf(nb::handle object, nb::handle module, const char* type_name) {
@@ -95,7 +152,14 @@ void RequirePlain(const Argument& argument, nb::handle object) {
             "numpy.asarray()");
 }
 
+// A tensor that means its elements and no more: no subclass but Parameter.
+bool IsExactTensor(nb::handle object) {
+  const Torch* const torch = LoadedTorch();
+  return torch != nullptr && (object.type().is(torch->tensor) || object.type().is(torch->parameter));
+}
+
 Kind KindOf(const Argument& argument, nb::handle object) {
+  if (IsExactTensor(object)) return Kind::kTorch;
   if (IsOfType(object, python->ndarray)) {
     RequirePlain(argument, object);
     return Kind::kNumpy;
@@ -242,29 +306,68 @@ void ReadDlpack(const Argument& argument, nb::handle object, Array* array) {
   ReadCapsule(argument, array);
 }
 
-// What DLPack does not tell: a view that stands for the negative or the conjugate of what lies in memory.
-void RefuseLazyBits(const Argument& argument, nb::handle tensor) {
-  if (nb::cast<bool>(tensor.attr("is_neg")())) {
-    Raise(PyExc_ValueError, argument,
-          "is a view that negates its memory (is_neg()); pass it resolved, as from resolve_neg()");
-  }
-  if (nb::cast<bool>(tensor.attr("is_conj")())) {
-    Raise(PyExc_ValueError, argument,
-          "is a view that conjugates its memory (is_conj()); pass it resolved, as from resolve_conj()");
-  }
+bool Is(nb::handle tensor, PyObject* question) {
+  const nb::object answer = TryMethod(tensor, question);
+  if (!answer.is_valid()) throw nb::python_error();
+  return answer.ptr() == Py_True;
+}
+
+// Views that stand for the negative or the conjugate of what lies in memory.
+void RefuseNegated(const Argument& argument, nb::handle tensor, const Torch& torch) {
+  if (!Is(tensor, torch.is_neg)) return;
+  Raise(PyExc_ValueError, argument,
+        "is a view that negates its memory (is_neg()); pass it resolved, as from resolve_neg()");
+}
+void RefuseConjugated(const Argument& argument, nb::handle tensor, const Torch& torch) {
+  if (!Is(tensor, torch.is_conj)) return;
+  Raise(PyExc_ValueError, argument,
+        "is a view that conjugates its memory (is_conj()); pass it resolved, as from resolve_conj()");
+}
+
+void RefuseOtherDevices(const Argument& argument, nb::handle tensor, const Torch& torch) {
+  if (Attribute(tensor, torch.is_cpu).ptr() == Py_True) return;
+  Raise(PyExc_ValueError, argument,
+        "is on device " + Text(Attribute(tensor, torch.device)) + "; it must be on the CPU: move it with .cpu()");
 }
 
 // A tensor that autograd follows is refused, since the result would not be: its gradient would be lost without a word.
-nb::object WithoutGrad(const Argument& argument, nb::handle tensor) {
-  RefuseLazyBits(argument, tensor);
-  if (Attribute(tensor, python->requires_grad).ptr() != Py_True) return nb::borrow(tensor);
-  if (nb::cast<bool>(LoadedModule(python->torch).attr("is_grad_enabled")())) {
+// False where there is nothing to follow.
+bool RequiresGrad(const Argument& argument, nb::handle tensor, const Torch& torch) {
+  if (Attribute(tensor, python->requires_grad).ptr() != Py_True) return false;
+  if (nb::cast<bool>(torch.is_grad_enabled())) {
     Raise(PyExc_ValueError, argument,
-          "requires grad, and no gradient would flow through the result; pass it detached, as from detach(), or call "
-          "under "
-          "torch.no_grad()");
+          "requires grad, and no gradient would flow through the result; take the call of gyrograd.torch, which is "
+          "differentiable, pass it detached, as from detach(), or call under torch.no_grad()");
   }
-  return tensor.attr("detach")();
+  return true;
+}
+
+// A view of a tensor that is memory on the CPU and no more, by PyTorch's own C function. False, and no error, for any
+// other: subclasses, other devices, tensors without memory.
+bool ViewPlain(nb::handle tensor, const Torch& torch, dlpack::Tensor* view) {
+  if (torch.exchange == nullptr || !IsExactTensor(tensor)) return false;
+  if (torch.exchange->view(tensor.ptr(), view) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  if (view->device.type != dlpack::kCpu) return false;
+  return view->data != nullptr || std::any_of(view->shape, view->shape + view->rank, [](auto n) { return n == 0; });
+}
+
+void ReadTorch(const Argument& argument, nb::handle tensor, Array* array) {
+  const Torch* const torch = LoadedTorch();
+  if (torch == nullptr) Raise(PyExc_TypeError, argument, "is a tensor of a PyTorch that is still being imported");
+  dlpack::Tensor view;
+  const bool is_plain = ViewPlain(tensor, *torch, &view);
+  if (!is_plain) RefuseOtherDevices(argument, tensor, *torch);
+  RefuseNegated(argument, tensor, *torch);
+  const bool requires_grad = RequiresGrad(argument, tensor, *torch);
+  if (is_plain) {
+    array->writable = true;
+    return ReadTensor(argument, view, array);
+  }
+  RefuseConjugated(argument, tensor, *torch);
+  ReadDlpack(argument, requires_grad ? tensor.attr("detach")() : nb::borrow(tensor), array);
 }
 
 // JAX computes in the background; what it traces has no values to wait for.
@@ -280,7 +383,7 @@ void Read(const Argument& argument, nb::handle object, Array* array) {
   array->kind = KindOf(argument, object);
   switch (array->kind) {
     case Kind::kNumpy: return ReadNumpy(argument, object, array);
-    case Kind::kTorch: return ReadDlpack(argument, WithoutGrad(argument, object), array);
+    case Kind::kTorch: return ReadTorch(argument, object, array);
     case Kind::kJax: AwaitJax(argument, object); return ReadDlpack(argument, object, array);
     case Kind::kOther: return ReadDlpack(argument, object, array);
   }
@@ -360,12 +463,26 @@ nb::object BufferDlpack(const Buffer& buffer, nb::kwargs keywords) {
   return versioned ? ExportBuffer<dlpack::ManagedVersioned>(buffer) : ExportBuffer<dlpack::Managed>(buffer);
 }
 
+// Asks for large pages where a new result will be written for the first time, as NumPy does for its arrays: faults of
+// 4 KiB pages would take several times as long as the kernels. A hint, and nothing else when it is refused.
+void AdviseLargePages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kWorthIt = std::size_t{4} << 20;
+  if (bytes < kWorthIt) return;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(data) + bytes) & ~(kPage - 1);
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
 void AllocateBuffer(const Argument& argument, Array* array) {
   constexpr std::align_val_t kAlignment{64};  // what JAX takes over without a copy
   const std::size_t bytes = Bytes(*array);
   void* memory = ::operator new(bytes > 0 ? bytes : 1, kAlignment, std::nothrow);
   if (memory == nullptr) Raise(PyExc_MemoryError, argument, "needs " + std::to_string(bytes) + " bytes");
   array->data = memory;
+  AdviseLargePages(memory, bytes);
   Buffer buffer;
   buffer.memory = std::shared_ptr<void>(memory, [](void* address) { ::operator delete(address, kAlignment); });
   buffer.dtype = array->dtype;
@@ -384,11 +501,27 @@ void AllocateNumpy(const Argument& argument, Array* array) {
   ReadNumpy(argument, array->object, array);
 }
 
-void AllocateTorch(Array* array) {
-  const nb::object torch = LoadedModule(python->torch);
-  const nb::object dtype = torch.attr(kDTypeNames[static_cast<std::size_t>(array->dtype)]);
-  array->object = torch.attr("empty")(ShapeTuple(*array), nb::arg("dtype") = dtype, nb::arg("device") = "cpu");
-  array->data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(array->object.attr("data_ptr")()));
+bool HasLayoutOf(const Array& array, const Array& like) {
+  return array.dtype == like.dtype && std::ranges::equal(array.shape_span(), like.shape_span()) &&
+         std::equal(array.strides.begin(), array.strides.begin() + array.rank, like.strides.begin());
+}
+
+void AllocateTorch(const Array& like, Array* array) {
+  const Torch& torch = *LoadedTorch();
+  if (IsExactTensor(like.object) && HasLayoutOf(*array, like)) {  // the cheaper one
+    PyObject* const arguments[] = {like.object.ptr()};
+    array->object = nb::steal(PyObject_Vectorcall(torch.empty_like.ptr(), arguments, 1, nullptr));
+  } else {
+    const nb::object shape = ShapeTuple(*array);
+    PyObject* const arguments[] = {shape.ptr(), torch.dtypes[static_cast<std::size_t>(array->dtype)].ptr(),
+                                   torch.cpu.ptr()};
+    array->object = nb::steal(PyObject_Vectorcall(torch.empty.ptr(), arguments, 1, torch.empty_keywords.ptr()));
+  }
+  if (!array->object) throw nb::python_error();
+  const nb::object address = TryMethod(array->object, torch.data_ptr);
+  if (!address.is_valid()) throw nb::python_error();
+  array->data = PyLong_AsVoidPtr(address.ptr());
+  AdviseLargePages(array->data, Bytes(*array));
 }
 
 // The function of an array's own library that takes DLPack producers in; an empty object where none is known.
@@ -447,6 +580,14 @@ void InitResults(nb::module_& module) {
       .def("__dlpack_device__", [](const Buffer&) { return nb::make_tuple(dlpack::kCpu, 0); });
 }
 
+bool ArePlainTensors(nb::args objects) {
+  const Torch* const torch = LoadedTorch();
+  dlpack::Tensor view;
+  return torch != nullptr && std::ranges::all_of(objects, [&](nb::handle object) {
+           return object.is_none() || (ViewPlain(object, *torch, &view) && !Is(object, torch->is_neg));
+         });
+}
+
 void ReadInput(const Argument& argument, nb::handle object, Array* array) { Read(argument, object, array); }
 
 void ReadOutput(const Argument& argument, nb::handle object, Array* array) {
@@ -465,7 +606,7 @@ void ShapeResult(const Argument& argument, std::span<const std::int64_t> shape, 
 }
 
 void AllocateResult(const Argument& argument, const Array& like, Array* array) {
-  if (like.kind == Kind::kTorch) return AllocateTorch(array);
+  if (like.kind == Kind::kTorch) return AllocateTorch(like, array);
   if (like.kind == Kind::kJax) return AllocateBuffer(argument, array);
   if (like.kind == Kind::kOther && FromDlpackOf(like.object).is_valid()) return AllocateBuffer(argument, array);
   AllocateNumpy(argument, array);

@@ -1,5 +1,6 @@
 // Python's arrays as the library's views, and new arrays for results. NumPy comes in through the array interface
-// (__array_struct__), everything else through DLPack; no framework is imported for it.
+// (__array_struct__), everything else through DLPack (plain PyTorch tensors by its C functions); no framework is
+// imported for it.
 #ifndef GYROGRAD_PYTHON_ARRAYS_H_
 #define GYROGRAD_PYTHON_ARRAYS_H_
 
@@ -60,6 +61,10 @@ void InitArrays();
 
 // Registers the class that AllocateResult and FinishResult need, for a module that makes results.
 void InitResults(nb::module_& module);
+
+// Whether all are PyTorch tensors that mean their memory on the CPU and no more, or None: no subclasses but Parameter,
+// no wrappers, no views that negate.
+bool ArePlainTensors(nb::args objects);
 
 // A view of `object`; TypeError or ValueError where it is no array that the library can read.
 void ReadInput(const Argument& argument, nb::handle object, Array* array);

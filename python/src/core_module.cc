@@ -135,7 +135,8 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
   refusals.RaiseUnlessOk(RotaryBackwardPlan::Create(args, &plan));
   for (std::size_t i = 0; i < results.size(); ++i) {
     Result& result = results[i];
-    if (result.wanted && result.given.empty()) AllocateResult({kBackward, kResults[i]}, dy, &result.array);
+    const Array& like = i > 0 && cos.kind == dy.kind ? cos : dy;
+    if (result.wanted && result.given.empty()) AllocateResult({kBackward, kResults[i]}, like, &result.array);
   }
   refusals.RaiseUnlessOk(RunPlan(kBackward, plan,
                                  RotaryBackwardPointers{.dy = dy.data,
@@ -225,6 +226,8 @@ void Define(nb::module_& module) {
              "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(), "rotary_offset"_a.none() = 0,
              "threads"_a = nb::none(), "cpu_target"_a = nb::none(),
              "The plan that rotary_backward would run for contiguous arrays, in words. Raises what the call would.");
+  module.def("are_plain_tensors", &ArePlainTensors, "objects"_a,
+             "Whether all are PyTorch tensors that mean their memory on the CPU and no more, or None.");
   module.def("version", [] { return std::string(Version()); }, "The library's version.");
   module.def("default_threads", &DefaultNumThreads, "How many threads a call uses unless it says otherwise.");
   module.def(

@@ -1,4 +1,4 @@
-// The structures of DLPack 1.0, as producers lay them out in memory (https://dmlc.github.io/dlpack/latest/c_api.html).
+// The structures of DLPack 1, as producers lay them out in memory (https://dmlc.github.io/dlpack/latest/c_api.html).
 #ifndef GYROGRAD_PYTHON_DLPACK_ABI_H_
 #define GYROGRAD_PYTHON_DLPACK_ABI_H_
 
@@ -50,6 +50,21 @@ struct ManagedVersioned {
   void (*deleter)(ManagedVersioned*);
   std::uint64_t flags;
   Tensor tensor;
+};
+
+// What a type's capsule __dlpack_c_exchange_api__, named "dlpack_exchange_api", holds (DLPack 1.2): a framework's own
+// functions, without Python between.
+struct Exchange {
+  static constexpr const char* kName = "dlpack_exchange_api";
+  std::uint32_t major;
+  std::uint32_t minor;
+  Exchange* older;
+  void (*allocate)();
+  void (*export_managed)();
+  void (*import_managed)();
+  // A view that lives no longer than the object; 0, or -1 and Python's error. May be null.
+  int (*view)(void* object, Tensor* tensor);
+  void (*current_stream)();
 };
 
 }  // namespace gyrograd::python::dlpack

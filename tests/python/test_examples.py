@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("numpy_attention.py", "gradients agree"),
         ("numpy_rotary.py", "by finite difference"),
         ("pytorch_rotary.py", "largest difference from autograd"),
+        ("torch_learn_frequencies.py", "step  60  loss"),
     ],
 )
 def test_example(name, text):

@@ -11,6 +11,7 @@ import torch
 from formulas import BF16, MODES, assert_same_bits, problem
 
 import gyrograd as gg
+from gyrograd import _core
 
 SHAPE, TABLE = (2, 5, 3, 16), (1, 5, 1, 16)
 TORCH = {torch.float64: np.float64, torch.float32: np.float32, torch.float16: np.float16, torch.bfloat16: BF16}
@@ -206,8 +207,59 @@ def test_other_torch_tensors_are_refused():
         gg.rotary_backward(dy.long(), cos, sin)
     with pytest.raises(ValueError, match="x cannot be read through DLPack"):
         gg.rotary_backward(dy, cos, sin, x.to_sparse())
-    with pytest.raises(ValueError, match="dy "):
+    with pytest.raises(ValueError, match=r"rotary_backward: dy is on device meta; .* move it with \.cpu\(\)"):
         gg.rotary_backward(dy.to("meta"), cos, sin)
+
+
+class Subclass(torch.Tensor):
+    """Read through DLPack's Python methods, since it may mean more than its memory."""
+
+
+READINGS = {
+    "plain": lambda tensor: tensor,
+    "parameter": torch.nn.Parameter,
+    "subclass": lambda tensor: tensor.as_subclass(Subclass),
+    "inference": lambda tensor: torch.inference_mode()(tensor.clone)(),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("dtype", TORCH)
+def test_ways_of_reading_are_equal(reading, dtype):
+    """Shapes, strides, offsets and types, whoever reads them; an axis of one row has any stride."""
+    arrays = problem(17, (3, 2, 5, 16), (1, 1, 5, 16), TORCH[dtype])
+    dy, cos, sin, x = map(to_torch, arrays)
+    for view in (
+        lambda t: t,
+        lambda t: t[..., 8:],
+        lambda t: t.transpose(1, 2),
+        lambda t: t.as_strided(t.shape, t.stride()),
+    ):
+        tensors = [READINGS[reading](view(tensor).detach()) for tensor in (dy, cos, sin, x)]
+        assert _core.are_plain_tensors(*tensors) == (reading != "subclass")
+        with torch.no_grad():
+            results = gg.rotary_backward(*tensors)
+        want = gg.rotary_backward(*(to_numpy(view(tensor)) for tensor in (dy, cos, sin, x)))
+        for got, expected in zip(results, want, strict=True):
+            assert_same_bits(to_numpy(got.as_subclass(torch.Tensor)), expected)
+
+
+def test_what_is_a_plain_tensor():
+    x = torch.ones(2, 4)
+    assert _core.are_plain_tensors()
+    assert _core.are_plain_tensors(x, None, torch.nn.Parameter(x), x[:, ::2], torch.empty(0, 4))
+    for other in (
+        x.as_subclass(Subclass),
+        x.to("meta"),
+        x.to_sparse(),
+        torch._neg_view(x),
+        torch._efficientzerotensor(2),
+        x.numpy(),
+    ):
+        assert not _core.are_plain_tensors(x, other)
+    wrapped = []
+    torch.func.vmap(lambda row: wrapped.append(_core.are_plain_tensors(row)) or row)(x)
+    assert wrapped == [False]
 
 
 def test_mixed_kinds_follow_dy():
@@ -222,6 +274,14 @@ def test_mixed_kinds_follow_dy():
     out = np.empty(SHAPE, np.float32)
     assert gg.rotary_backward(*map(to_torch, arrays[:3]), out=out) is out
     assert_same_bits(out, want[0])
+
+
+@pytest.mark.parametrize("convert", [to_torch, jnp.asarray], ids=["torch", "jax"])
+def test_large_results(convert):
+    """Of more than 4 MiB, for which memory is asked for in large pages."""
+    arrays = problem(19, (2, 1030, 4, 130), (1, 1030, 1, 130))
+    for got, want in zip(gg.rotary_backward(*map(convert, arrays)), gg.rotary_backward(*arrays), strict=True):
+        assert_same_bits(to_numpy(got), want)
 
 
 def test_results_own_their_memory():

@@ -1,0 +1,82 @@
+"""Which of two ways a call takes, and what both refuse.
+
+The direct way, for plain eager tensors, is an autograd.Function, or nothing, around the core. Where PyTorch must see an
+operator (torch.compile, export, tracing, functorch transforms, tensor subclasses, modes, autocast, views that negate
+their memory), the call is one of a registered operator, over the same core.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from gyrograd import _core
+
+_are_plain_tensors = _core.are_plain_tensors
+_is_compiling = torch.compiler.is_dynamo_compiling
+_tracing_state = torch._C._get_tracing_state
+_functorch_is_active = torch._C._are_functorch_transforms_active
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_autocasts = torch.is_autocast_enabled
+
+
+def is_direct(*tensors: torch.Tensor | None) -> bool:
+    """Whether nobody but autograd needs to see a call on these tensors."""
+    if (
+        _is_compiling()
+        or _functorch_is_active()
+        or _dispatch_modes()
+        or _function_modes()
+        or _tracing_state() is not None
+        or _autocasts("cpu")
+        or forward_ad._current_level >= 0
+    ):
+        return False
+    return _are_plain_tensors(*tensors)
+
+
+def is_direct_backward(*tensors: torch.Tensor | None) -> bool:
+    """The same of the backward of a direct call that nobody differentiates again. Fewer can need to see it: tracers and
+    function modes have not seen the call, autocast casts no gradient, and what transforms wrap is not plain.
+    """
+    return (
+        not torch.is_grad_enabled()
+        and not _dispatch_modes()
+        and forward_ad._current_level < 0
+        and _are_plain_tensors(*tensors)
+    )
+
+
+def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Its apply without the handling of functorch's transforms and wrappers, of which is_direct has found none."""
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    return apply
+
+
+def check_tensors(operation: str, **tensors: torch.Tensor | None) -> None:
+    """What the core says of arguments on the direct way, for the registered operators.
+
+    Raises:
+      TypeError: an argument is no tensor.
+      ValueError: one is not on the CPU, or not strided.
+    """
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{operation}: {name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+        if tensor.device.type != "cpu":
+            raise ValueError(
+                f"{operation}: {name} is on device {tensor.device}; it must be on the CPU: move it with .cpu()"
+            )
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{operation}: {name} has layout {tensor.layout}; it must be strided, as from to_dense()")
+
+
+def name_of(value: object, names: tuple[str, ...]) -> object:
+    """An option's name, for the number that stands for it, too; anything else stays for the core to refuse."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return names[value]
+    return value

@@ -137,8 +137,9 @@ void SetShapes(std::string_view layout, std::int64_t bytes, Problem* problem) {
   const std::size_t big = (problem->dx ? 2 : 1) + (problem->tables ? 1 : 0);
   const std::size_t small = (problem->dx ? 2 : 0) + (problem->tables ? 2 : 0);
   const std::size_t each = big * Bytes(*problem, false) + small * Bytes(*problem, true);
-  constexpr std::int64_t kUnit = 128;  // as sequences have it
-  set(std::max<std::int64_t>(kUnit, bytes / static_cast<std::int64_t>(each) / kUnit * kUnit));
+  constexpr std::int64_t kUnit = 128;  // sequences have whole multiples
+  const std::int64_t most = std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(each));
+  set(most > kUnit ? most - most % kUnit : most);
 }
 
 std::vector<std::int64_t> ContiguousStrides(std::span<const std::int64_t> shape) {

@@ -198,6 +198,32 @@ def test_streams_that_do_not_reach_the_loss_get_nothing(way_name):
 
 
 @pytest.mark.parametrize("way_name", WAYS)
+def test_a_joint_that_does_not_reach_the_loss_keeps_the_others_tables_legal(way_name):
+    """The tables of a stream that is in that joint alone."""
+    generator = torch.Generator().manual_seed(3)
+    query, encoder_key = (torch.randn(1, rows, 2, 8, generator=generator, requires_grad=True) for rows in (3, 5))
+    cos, encoder_cos = (torch.randn(rows, 8, generator=generator) for rows in (3, 5))
+    with way(way_name):
+        y = gt.norm_rope_concat(
+            query,
+            encoder_key=encoder_key,
+            norm_type="rms",
+            norm_added_type="rms",
+            rope_type="half",
+            rope_cos=cos,
+            rope_sin=cos,
+            encoder_rope_cos=encoder_cos,
+            encoder_rope_sin=encoder_cos,
+        )
+        both = torch.autograd.grad(y.query.sum() + y.key.sum(), (query, encoder_key), retain_graph=True)
+        of_query = torch.autograd.grad(y.query.sum(), (query, encoder_key), retain_graph=True, allow_unused=True)
+        of_key = torch.autograd.grad(y.key.sum(), (query, encoder_key), allow_unused=True)
+    assert_equal(of_query[0], both[0])
+    assert_equal(of_key[1], both[1])
+    assert of_query[1] is None and of_key[0] is None
+
+
+@pytest.mark.parametrize("way_name", WAYS)
 def test_two_backward_passes_are_equal(way_name):
     problem = Problem(seed=9, norm="layer_affine", added="rms_affine", rope="half")
     arrays = torch_arrays(problem)

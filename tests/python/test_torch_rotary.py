@@ -422,3 +422,25 @@ def test_views_that_negate_their_memory(position):
     got = leaves(x, cos, sin)
     gradients = grads(gt.rotary(*got), got, torch._neg_view(dy))
     assert_equal(gradients, gg.rotary_backward(-dy, cos, sin, x))
+
+
+@pytest.mark.parametrize("name", ["x", "cos", "sin"])
+def test_tangents_over_a_gradient_are_refused(name):
+    """Of a function that is not linear: a lost tangent would leave zeros."""
+    values = dict(zip(("x", "cos", "sin"), torch.randn(3, 2, 4, dtype=torch.float64).unbind(), strict=True))
+
+    def loss(value):
+        return (gt.rotary(**values | {name: value}) ** 2).sum()
+
+    with pytest.raises(NotImplementedError, match=f"rotary: {name} carries a forward-mode tangent"):
+        torch.func.hessian(loss)(values[name])
+
+
+def test_what_is_no_plain_tensor_is_refused_by_name():
+    x = torch.randn(2, 4)
+    with pytest.raises(TypeError, match="rotary: cos is None"):
+        gt.rotary(x, None, x)
+    with pytest.raises(TypeError, match="rotary_qk: k is None"):
+        gt.rotary_qk(x, None, x, x)
+    with pytest.raises(ValueError, match="rotary: x is a quantized tensor"):
+        gt.rotary(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), x, x)

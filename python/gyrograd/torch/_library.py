@@ -60,8 +60,9 @@ def _autograd_kernel(
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             *inputs, keys = arguments
-            # A node records nothing while it computes, but the transforms below this level shall.
-            with torch.set_grad_enabled(torch._C._are_functorch_transforms_active()):
+            # A node records nothing while it computes, but the transforms below this level shall, and see tangents.
+            is_transformed = torch._C._are_functorch_transforms_active()
+            with torch.set_grad_enabled(is_transformed), forward_ad._set_fwd_grad_enabled(is_transformed):
                 results = below(keys, inputs)
             setup_context(ctx, inputs, results)
             return results

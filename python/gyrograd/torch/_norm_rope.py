@@ -190,6 +190,7 @@ class _Normed(torch.autograd.Function):
         wanted = rules.wanted(ctx, ctx.needs_input_grad[2:], incoming)
         if not any(wanted):
             return (None, None) + (None,) * len(rules.tensors)
+        incoming = rules.complete(ctx, incoming)
         saved = ctx.saved_tensors
         if is_direct_backward(*incoming, *saved):
             results = rules.compute_backward((*incoming, *saved), wanted, ctx.options)

@@ -142,11 +142,22 @@ class NormedOperator:
         ctx.options = {name: value for name, value in options.items() if name != "eps"}
         # What decides which gradients there are, beside the incoming ones.
         ctx.present = {name: tensor is not None for name, tensor in named.items()}
+        ctx.shapes = tuple(None if present[joint] is None else present[joint].shape for joint in self.joints)
 
     def wanted(self, ctx: Any, needs: Sequence[bool], incoming: Sequence[torch.Tensor | None]) -> tuple[bool, ...]:
         """Which gradients autograd asks for and the incoming gradients reach."""
         possible = self.differentiable(incoming, ctx.present, ctx.options)
         return tuple(need and can for need, can in zip(needs, possible, strict=False))
+
+    def complete(self, ctx: Any, incoming: Sequence[torch.Tensor | None]) -> OptionalTensors:
+        """Zeros, without memory, for joints that do not reach the loss: what tables must have is a matter of all."""
+        if not _uses_tables(ctx.options):
+            return tuple(incoming)
+        like = _first(incoming)
+        return tuple(
+            like.new_zeros(()).expand(shape) if gradient is None and shape is not None else gradient
+            for gradient, shape in zip(incoming, ctx.shapes, strict=True)
+        )
 
     def backward(
         self, ctx: Any, wanted: Sequence[bool], incoming: Sequence[torch.Tensor | None]
@@ -186,7 +197,7 @@ class NormedOperator:
             wanted = self.wanted(ctx, ctx.needs_input_grad[: len(self.gradients)], incoming)
             if not any(wanted):
                 return (None,) * len(self.gradients) + nothing
-            return *self.backward(ctx, wanted, incoming), *nothing
+            return *self.backward(ctx, wanted, self.complete(ctx, incoming)), *nothing
 
         def autocast(*arguments: Any) -> tuple[Any, ...]:
             tensors, options = split(arguments)

@@ -60,7 +60,7 @@ def check_tensors(operation: str, **tensors: torch.Tensor | None) -> None:
 
     Raises:
       TypeError: an argument is no tensor.
-      ValueError: one is not on the CPU, or not strided.
+      ValueError: one is not on the CPU, not strided, nested or quantized.
     """
     for name, tensor in tensors.items():
         if tensor is None:
@@ -71,8 +71,18 @@ def check_tensors(operation: str, **tensors: torch.Tensor | None) -> None:
             raise ValueError(
                 f"{operation}: {name} is on device {tensor.device}; it must be on the CPU: move it with .cpu()"
             )
+        if tensor.is_nested or tensor.is_quantized:
+            kind = "nested" if tensor.is_nested else "quantized"
+            raise ValueError(f"{operation}: {name} is a {kind} tensor; it must be a plain one")
         if tensor.layout is not torch.strided:
             raise ValueError(f"{operation}: {name} has layout {tensor.layout}; it must be strided, as from to_dense()")
+
+
+def require_tensors(operation: str, **tensors: object) -> None:
+    """For arguments that may not be None, which is_direct passes over."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            raise TypeError(f"{operation}: {name} is None; it must be a torch.Tensor")
 
 
 def name_of(value: object, names: tuple[str, ...]) -> object:

@@ -6,7 +6,7 @@ import torch
 
 from gyrograd import _core
 from gyrograd._types import Mode
-from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, name_of, plain_apply
+from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, name_of, plain_apply, require_tensors
 from gyrograd.torch._rotary_operators import (
     ROTARY,
     compute_rotary,
@@ -51,6 +51,8 @@ def rotary(
       ValueError: a shape or an option is refused, or a tensor is not on the CPU.
       NotImplementedError: a tensor carries a forward-mode tangent.
     """
+    if x is None or cos is None or sin is None:
+        require_tensors("rotary", x=x, cos=cos, sin=sin)
     options = (mode, per_pair_tables, rotary_dim, rotary_offset)
     if is_direct(x, cos, sin):
         if torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad):
@@ -83,6 +85,8 @@ def rotary_qk(
     Raises:
       TypeError, ValueError, NotImplementedError: as rotary.
     """
+    if q is None or k is None or cos is None or sin is None:
+        require_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
     options = (mode, per_pair_tables, rotary_dim, rotary_offset)
     if is_direct(q, k, cos, sin):
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad):

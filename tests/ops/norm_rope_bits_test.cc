@@ -429,35 +429,13 @@ void RunUnder(const std::function<void()>& enter, const std::function<void()>& l
 }
 
 TEST_P(NormRopeBitsOfFour, RoundingModes) {
-  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
-    for (const int threads : {1, 3}) {
-      int after = -1;
-      RunUnder([mode] { std::fesetround(mode); },
-               [&after] {
-                 after = std::fegetround();
-                 std::fesetround(FE_TONEAREST);
-               },
-               types(), threads);
-      EXPECT_EQ(after, mode);
-    }
-  }
+  ExpectRoundingModesAreKept(
+      [](const auto& enter, const auto& leave, int threads) { RunUnder(enter, leave, types(), threads); });
 }
 
 TEST_P(NormRopeBitsOfFour, ExceptionFlags) {
-  for (const int flags : {0, FE_INEXACT | FE_UNDERFLOW, FE_ALL_EXCEPT}) {
-    int after = -1;
-    RunUnder(
-        [flags] {
-          std::feclearexcept(FE_ALL_EXCEPT);
-          std::feraiseexcept(flags);
-        },
-        [&after] {
-          after = std::fetestexcept(FE_ALL_EXCEPT);
-          std::feclearexcept(FE_ALL_EXCEPT);
-        },
-        types(), 2);
-    EXPECT_EQ(after, flags);
-  }
+  ExpectExceptionFlagsAreKept(
+      [](const auto& enter, const auto& leave, int threads) { RunUnder(enter, leave, types(), threads); });
 }
 
 #if defined(__SSE__)

@@ -24,6 +24,7 @@
 #include "tests/support/norm_rope_concat_problem.h"
 #include "tests/support/norm_rope_problem.h"
 #include "tests/support/problem.h"
+#include "tests/support/refusal.h"
 
 namespace gyrograd::testing {
 namespace {
@@ -409,23 +410,9 @@ TYPED_TEST(NormRopePlans, WorkspaceTooSmallOrNull) {
 
 // ---- What a run refuses -----------------------------------------------------------------------------------------
 
-struct RunRefusal {
-  const char* name;
-  std::function<void(NormRopeBackwardPointers&)> change;
-  StatusCode code;
-  std::vector<std::string> words;
-};
-
-void PrintTo(const RunRefusal& refusal, std::ostream* out) { *out << refusal.name; }
-
-template <class Pointer>
-Pointer* Shifted(Pointer* address, std::ptrdiff_t bytes) {
-  return const_cast<char*>(static_cast<const char*>(address)) + bytes;
-}
-
 using Pointers = NormRopeBackwardPointers;
 
-const RunRefusal kRunRefusals[] = {
+const RunRefusal<NormRopeBackwardPointers> kRunRefusals[] = {
     {"dy_null", [](Pointers& p) { p.dy = nullptr; }, StatusCode::kNullPointer, {"dy"}},
     {"x_null", [](Pointers& p) { p.x = nullptr; }, StatusCode::kNullPointer, {"x"}},
     {"weight_null", [](Pointers& p) { p.weight = nullptr; }, StatusCode::kNullPointer, {"weight"}},
@@ -451,7 +438,7 @@ const RunRefusal kRunRefusals[] = {
     {"dbias_in_dx", [](Pointers& p) { p.dbias = Shifted(p.dx, 64); }, StatusCode::kInvalidAlias, {"dbias", "dx"}},
 };
 
-class NormRopePlanRefusals : public ::testing::TestWithParam<RunRefusal> {};
+class NormRopePlanRefusals : public ::testing::TestWithParam<RunRefusal<NormRopeBackwardPointers>> {};
 
 TEST_P(NormRopePlanRefusals, SaysWhyAndWritesNothing) {
   const std::vector<NormRopeProblem> problems = ListOfFive({});

@@ -44,36 +44,13 @@ void RunUnder(const std::function<void()>& enter, const std::function<void()>& l
 class RotaryEnvironment : public ::testing::TestWithParam<Types> {};
 
 TEST_P(RotaryEnvironment, RoundingModes) {
-  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
-    for (const int threads : {1, 3}) {
-      int after = -1;
-      RunUnder([mode] { std::fesetround(mode); },
-               [&after] {
-                 after = std::fegetround();
-                 std::fesetround(FE_TONEAREST);
-               },
-               GetParam(), threads);
-      EXPECT_EQ(after, mode);
-    }
-  }
+  ExpectRoundingModesAreKept(
+      [](const auto& enter, const auto& leave, int threads) { RunUnder(enter, leave, GetParam(), threads); });
 }
 
 TEST_P(RotaryEnvironment, ExceptionFlags) {
-  for (const int flags : {0, FE_INEXACT | FE_UNDERFLOW, FE_ALL_EXCEPT}) {
-    int after = -1;
-    RunUnder(
-        [flags] {
-          std::feclearexcept(FE_ALL_EXCEPT);
-          std::feraiseexcept(flags);
-        },
-        [&after] {
-          after = std::fetestexcept(FE_ALL_EXCEPT);
-          std::feclearexcept(FE_ALL_EXCEPT);
-        },
-        GetParam(), 2);
-    EXPECT_EQ(after & ~flags, 0);
-    EXPECT_EQ(after & flags, flags);
-  }
+  ExpectExceptionFlagsAreKept(
+      [](const auto& enter, const auto& leave, int threads) { RunUnder(enter, leave, GetParam(), threads); });
 }
 
 #if defined(__SSE__)

@@ -14,6 +14,7 @@
 
 #include "tests/support/allocations.h"
 #include "tests/support/problem.h"
+#include "tests/support/refusal.h"
 
 namespace gyrograd::testing {
 namespace {
@@ -237,21 +238,7 @@ TEST(RotaryPlan, WorkspaceAtAnyAddress) {
 
 // ---- What a run refuses -----------------------------------------------------------------------------------------
 
-struct RunRefusal {
-  const char* name;
-  std::function<void(RotaryBackwardPointers&)> change;
-  StatusCode code;
-  std::vector<std::string> words;
-};
-
-void PrintTo(const RunRefusal& refusal, std::ostream* out) { *out << refusal.name; }
-
-template <class Pointer>
-Pointer* Shifted(Pointer* address, std::ptrdiff_t bytes) {
-  return const_cast<char*>(static_cast<const char*>(address)) + bytes;
-}
-
-const RunRefusal kRunRefusals[] = {
+const RunRefusal<RotaryBackwardPointers> kRunRefusals[] = {
     {"dy_null", [](RotaryBackwardPointers& p) { p.dy = nullptr; }, StatusCode::kNullPointer, {"dy"}},
     {"cos_null", [](RotaryBackwardPointers& p) { p.cos = nullptr; }, StatusCode::kNullPointer, {"cos"}},
     {"sin_null", [](RotaryBackwardPointers& p) { p.sin = nullptr; }, StatusCode::kNullPointer, {"sin"}},
@@ -278,7 +265,7 @@ const RunRefusal kRunRefusals[] = {
      {"dsin", "dx"}},
 };
 
-class RotaryPlanRefusals : public ::testing::TestWithParam<RunRefusal> {};
+class RotaryPlanRefusals : public ::testing::TestWithParam<RunRefusal<RotaryBackwardPointers>> {};
 
 TEST_P(RotaryPlanRefusals, SaysWhyAndWritesNothing) {
   const BackwardTensors tensors(ProblemWithWorkspace());

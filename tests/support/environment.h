@@ -1,16 +1,57 @@
-// Control and status words of the processor that a caller may have set, in every thread of the pool.
+// What a caller may have set of the floating-point environment, and that a call keeps it; on x86, in every thread of
+// the pool.
 #ifndef GYROGRAD_TESTS_SUPPORT_ENVIRONMENT_H_
 #define GYROGRAD_TESTS_SUPPORT_ENVIRONMENT_H_
 
-#if defined(__SSE__)
+#include <gtest/gtest.h>
 
+#include <cfenv>
+#if defined(__SSE__)
 #include <omp.h>
 #include <xmmintrin.h>
+#endif
 
 #include <cstddef>
 #include <vector>
 
 namespace gyrograd::testing {
+
+// run_under(enter, leave, threads) calls the library between enter() and leave().
+template <class RunUnder>
+void ExpectRoundingModesAreKept(const RunUnder& run_under) {
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    for (const int threads : {1, 3}) {
+      int after = -1;
+      run_under([mode] { std::fesetround(mode); },
+                [&after] {
+                  after = std::fegetround();
+                  std::fesetround(FE_TONEAREST);
+                },
+                threads);
+      EXPECT_EQ(after, mode);
+    }
+  }
+}
+
+template <class RunUnder>
+void ExpectExceptionFlagsAreKept(const RunUnder& run_under) {
+  for (const int flags : {0, FE_INEXACT | FE_UNDERFLOW, FE_ALL_EXCEPT}) {
+    int after = -1;
+    run_under(
+        [flags] {
+          std::feclearexcept(FE_ALL_EXCEPT);
+          std::feraiseexcept(flags);
+        },
+        [&after] {
+          after = std::fetestexcept(FE_ALL_EXCEPT);
+          std::feclearexcept(FE_ALL_EXCEPT);
+        },
+        2);
+    EXPECT_EQ(after, flags);
+  }
+}
+
+#if defined(__SSE__)
 
 inline constexpr unsigned kDefaultControlWord = 0x1f80;
 
@@ -43,8 +84,8 @@ inline void SetControlWordsOfThreads(unsigned word) {
   _mm_setcsr(word);
 }
 
-}  // namespace gyrograd::testing
-
 #endif  // defined(__SSE__)
+
+}  // namespace gyrograd::testing
 
 #endif  // GYROGRAD_TESTS_SUPPORT_ENVIRONMENT_H_

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -94,7 +95,26 @@ void PrintTo(const Freedom<Args>& freedom, std::ostream* out) {
   *out << freedom.name;
 }
 
-// Names the tests of either.
+// The same of a plan's run, whose addresses are changed.
+template <class Pointers>
+struct RunRefusal {
+  const char* name;
+  std::function<void(Pointers&)> change;
+  StatusCode code;
+  std::vector<std::string> words;
+};
+
+template <class Pointers>
+void PrintTo(const RunRefusal<Pointers>& refusal, std::ostream* out) {
+  *out << refusal.name;
+}
+
+template <class Pointer>
+Pointer* Shifted(Pointer* address, std::ptrdiff_t bytes) {
+  return const_cast<char*>(static_cast<const char*>(address)) + bytes;
+}
+
+// Names the tests of any.
 template <class Case>
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
   return info.param.name;

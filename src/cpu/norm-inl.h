@@ -224,7 +224,8 @@ HWY_INLINE Step<Arithmetic<T>, Shape::kMembers> Turn(const NormPart<T>& part,
                                                      const Step<Arithmetic<T>, Shape::kMembers>& v, std::int64_t p) {
   using C = Arithmetic<T>;
   if constexpr (Shape::kRotates) {
-    const Pairs<C> turned = LoadRotation(part.coefficients + StepOf<C>(p))(Pairs<C>{v.m[0], v.m[1]});
+    const auto rotation = LoadRotation<C, Shape::kOrder>(part.coefficients + StepOf<C>(p));
+    const Pairs<C> turned = rotation(Pairs<C>{v.m[0], v.m[1]});
     return {{turned.m0, turned.m1}};
   } else {
     return v;

@@ -58,7 +58,7 @@ void ForKept(const RowPart& part, const Use& use) {
   for (std::int64_t first = 0; first < part.count; first += kStepPairs<C>) {
     for (std::int64_t half = 0; half < 2; ++half) {
       for (std::int64_t lane = 0; lane < kLanes<C>; ++lane) {
-        const std::int64_t pair = first + PairOfLane<C>(KeptOrder<T>(part), half, lane);
+        const std::int64_t pair = first + MemberOfLane<C>(KeptOrder<T>(part), 0, half, lane).pair;
         if (pair >= part.count) continue;
         for (std::int64_t m = 0; m < part.members(); ++m) {
           use(first * part.members() + m * kStepPairs<C> + half * kLanes<C> + lane,

@@ -22,6 +22,7 @@ enum class Layout {
 enum class Order {
   kNatural,  // the first half in a, the second half in b
   kEvenOdd,  // the even ones in a, the odd ones in b: for bf16 that is one shift and one mask, no shuffle
+  kBeside,   // both members of the first half in m0, of the second half in m1, side by side as in interleaved rows
 };
 
 // Where member m of pair p stands: row + p * pair_stride + m * member_stride, in elements.
@@ -55,10 +56,17 @@ struct Pairs {
   Member<C> m1;
 };
 
-// The pair (counted from the step's first) that lane `lane` of vector a or b (half 0, 1) holds.
+// What a lane holds: a member of a pair, counted from the step's first.
+struct PairMember {
+  std::int64_t pair;
+  std::int64_t member;
+};
+
+// Of m0 or m1 (`which` 0, 1), vector a or b (`half` 0, 1).
 template <class C>
-constexpr std::int64_t PairOfLane(Order order, std::int64_t half, std::int64_t lane) {
-  return order == Order::kEvenOdd ? 2 * lane + half : half * kLanes<C> + lane;
+constexpr PairMember MemberOfLane(Order order, std::int64_t which, std::int64_t half, std::int64_t lane) {
+  if (order == Order::kBeside) return {which * kLanes<C> + (half * kLanes<C> + lane) / 2, lane % 2};
+  return {order == Order::kEvenOdd ? 2 * lane + half : half * kLanes<C> + lane, which};
 }
 
 template <class C>
@@ -193,8 +201,8 @@ HWY_INLINE void StoreMember(Member<Arithmetic<T>> v, T* to, std::int64_t count, 
 // ---- a step of side-by-side pairs, in natural order
 
 template <class T, bool kFull>
-HWY_INLINE void StoreBeside(Vec<Arithmetic<T>> first, Vec<Arithmetic<T>> second, T* to, std::int64_t count,
-                            bool stream) {
+HWY_INLINE void StoreTurns(Vec<Arithmetic<T>> first, Vec<Arithmetic<T>> second, T* to, std::int64_t count,
+                           bool stream) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     StoreWords<kFull>(JoinWords(first, second), to, count, stream);
   } else {
@@ -224,21 +232,53 @@ HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs
 template <class T, bool kFull>
 HWY_INLINE void StoreSideBySide(Pairs<Arithmetic<T>> v, T* to, std::int64_t pairs, bool stream) {
   constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
-  StoreBeside<T, kFull>(v.m0.a, v.m1.a, to, 2 * std::min(pairs, lanes), stream);
+  StoreTurns<T, kFull>(v.m0.a, v.m1.a, to, 2 * std::min(pairs, lanes), stream);
   if (kFull || pairs > lanes) {
-    StoreBeside<T, kFull>(v.m0.b, v.m1.b, to + 2 * lanes, 2 * (pairs - lanes), stream);
+    StoreTurns<T, kFull>(v.m0.b, v.m1.b, to + 2 * lanes, 2 * (pairs - lanes), stream);
   }
+}
+
+// The same in order kBeside: as they are.
+template <class T, bool kFull>
+HWY_INLINE Pairs<Arithmetic<T>> LoadBeside(const T* from, std::int64_t pairs) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  const Member<Arithmetic<T>> first = LoadNatural<T, kFull>(from, 2 * std::min(pairs, lanes));
+  if (!kFull && pairs <= lanes) return {first, ZeroMember<Arithmetic<T>>()};
+  return {first, LoadNatural<T, kFull>(from + 2 * lanes, 2 * (pairs - lanes))};
+}
+
+template <class T, bool kFull>
+HWY_INLINE void StoreBeside(const Pairs<Arithmetic<T>>& v, T* to, std::int64_t pairs, bool stream) {
+  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
+  StoreNatural<T, kFull>(v.m0, to, 2 * std::min(pairs, lanes), stream);
+  if (kFull || pairs > lanes) StoreNatural<T, kFull>(v.m1, to + 2 * lanes, 2 * (pairs - lanes), stream);
+}
+
+// Between kNatural and kBeside.
+template <class C>
+HWY_INLINE Pairs<C> MembersBeside(const Pairs<C>& v) {
+  return {Interleave<C>({v.m0.a, v.m1.a}), Interleave<C>({v.m0.b, v.m1.b})};
+}
+
+template <class C>
+HWY_INLINE Pairs<C> MembersApart(const Pairs<C>& v) {
+  const Member<C> first = Deinterleave<C>(v.m0);
+  const Member<C> second = Deinterleave<C>(v.m1);
+  return {{first.a, second.a}, {first.b, second.b}};
 }
 
 // ---- a step of pairs in any layout: pairs p .. p + count - 1 of a row
 
 template <class T, Layout kLayout, Order kOrder, bool kFull>
 HWY_INLINE Pairs<Arithmetic<T>> LoadPairs(const PairRow<const T>& row, std::int64_t p, std::int64_t count) {
-  if constexpr (kLayout == Layout::kSplit) {
+  if constexpr (kOrder == Order::kBeside && kLayout != Layout::kInterleaved) {
+    return MembersBeside<Arithmetic<T>>(LoadPairs<T, kLayout, Order::kNatural, kFull>(row, p, count));
+  } else if constexpr (kLayout == Layout::kSplit) {
     return {LoadMember<T, kOrder, kFull>(row.row + p, count),
             LoadMember<T, kOrder, kFull>(row.row + row.member_stride + p, count)};
   } else if constexpr (kLayout == Layout::kInterleaved) {
-    static_assert(kOrder == Order::kNatural);
+    if constexpr (kOrder == Order::kBeside) return LoadBeside<T, kFull>(row.row + 2 * p, count);
+    static_assert(kOrder != Order::kEvenOdd);
     return LoadSideBySide<T, kFull>(row.row + 2 * p, count);
   } else {
     T gathered[2][kStepPairs<Arithmetic<T>>] = {};
@@ -252,7 +292,11 @@ HWY_INLINE Pairs<Arithmetic<T>> LoadPairs(const PairRow<const T>& row, std::int6
 template <class T, Layout kLayout, Order kOrder, bool kFull>
 HWY_INLINE void StorePairs(const Pairs<Arithmetic<T>>& v, const PairRow<T>& row, std::int64_t p, std::int64_t count,
                            bool stream) {
-  if constexpr (kLayout == Layout::kSplit) {
+  if constexpr (kOrder == Order::kBeside && kLayout != Layout::kInterleaved) {
+    StorePairs<T, kLayout, Order::kNatural, kFull>(MembersApart<Arithmetic<T>>(v), row, p, count, stream);
+  } else if constexpr (kOrder == Order::kBeside) {
+    StoreBeside<T, kFull>(v, row.row + 2 * p, count, stream);
+  } else if constexpr (kLayout == Layout::kSplit) {
     StoreMember<T, kOrder, kFull>(v.m0, row.row + p, count, stream);
     StoreMember<T, kOrder, kFull>(v.m1, row.row + row.member_stride + p, count, stream);
   } else if constexpr (kLayout == Layout::kInterleaved) {

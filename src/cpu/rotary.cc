@@ -107,20 +107,21 @@ class BlockRunner {
     single_ = plan_.single_terms && !apart;
     const Source source = direct_ ? Source::kFromTables : Source::kPrepared;
     const Sums sums = single_ ? Sums::kSingle : plan_.per_pair_tables ? Sums::kPerPair : Sums::kPerChannel;
+    const Sums sums_beside = apart || !sums_ ? Sums::kNone : sums;  // the rotation
     const LayoutPair rotated = RowLayouts(write_out_, sums_ && !apart);
     const LayoutPair summed = RowLayouts(write_out_ && !apart, sums_);
-    if (write_out_) rotate_ = ChooseRowKernel<T>(rotated, source, apart || !sums_ ? Sums::kNone : sums);
+    if (write_out_) rotate_ = ChooseRowKernel<T>(rotated, source, sums_beside);
     if (sums_) add_terms_ = apart || !write_out_ ? ChooseRowKernel<T>(summed, Source::kUnrotated, sums) : rotate_;
-    ChooseTables(rotated, summed);
+    sums_order_ = OrderFor<T>(summed.read, summed.write, sums);
+    ChooseTables(OrderFor<T>(rotated.read, rotated.write, sums_beside));
   }
 
-  void ChooseTables(LayoutPair rotated, LayoutPair summed) {
+  void ChooseTables(Order rotated) {
     const Layout cos = LayoutOf(maps_[kCos]);
     const Layout tables = LayoutOf(maps_[kSin]) == cos ? cos : Layout::kStrided;
     read_table_ = ChooseTableKernels<T, TableT>(tables, rotated).make;
-    write_dcos_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDcos]), summed).write;
-    write_dsin_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDsin]), summed).write;
-    sums_order_ = OrderFor<T>(summed.read, summed.write);
+    write_dcos_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDcos]), sums_order_).write;
+    write_dsin_ = ChooseTableKernels<T, TableT>(LayoutOf(maps_[kDsin]), sums_order_).write;
   }
 
   // x and dx have the same pairs, so that they differ at most in being strided; and one strided row makes all strided.
@@ -346,26 +347,24 @@ class BlockRunner {
 
   // Totals of this chunk to the workspace, in the order [chunk][table row][sum 0..3][pair] (per pair: sums 0 and 2).
   void KeepPartials() {
-    const std::int64_t sums = plan_.per_pair_tables ? 2 : 4;
     for (std::int64_t row = 0; row < panel_rows_; ++row) {
-      for (std::int64_t sum = 0; sum < sums; ++sum) {
-        const std::int64_t which = plan_.per_pair_tables ? 2 * sum : sum;
-        const std::int64_t line = ((chunk_ * plan_.table_rows + panel_begin_ + row) * sums + sum) * plan_.pairs;
-        for (std::int64_t step = 0; step * kStepPairs<C> < pairs_; ++step) {
-          KeepStep(row * row_values_ + step * kStepValues<C> + which * kStepPairs<C>, step * kStepPairs<C>, line);
-        }
+      for (std::int64_t step = 0; step * kStepPairs<C> < pairs_; ++step) {
+        for (int which = 0; which < 4; which += plan_.per_pair_tables ? 2 : 1) KeepStep(row, step, which);
       }
     }
   }
 
-  void KeepStep(std::int64_t at, std::int64_t first_pair, std::int64_t line) {
+  void KeepStep(std::int64_t row, std::int64_t step, int which) {
     constexpr bool kErrors = std::is_same_v<C, double>;
+    const std::int64_t members = plan_.per_pair_tables ? 1 : 2;
+    const std::int64_t first_sum = ((chunk_ * plan_.table_rows + panel_begin_ + row) * 2 + which / 2) * members;
+    std::int64_t from = row * row_values_ + step * kStepValues<C> + which * kStepPairs<C>;
     for (std::int64_t half = 0; half < 2; ++half) {
-      for (std::int64_t lane = 0; lane < kLanes<C>; ++lane) {
-        const std::int64_t pair = first_pair + PairOfLane<C>(sums_order_, half, lane);
+      for (std::int64_t lane = 0; lane < kLanes<C>; ++lane, ++from) {
+        const PairMember sum = SumOfLane<C>(sums_order_, which, half, lane);
+        const std::int64_t pair = step * kStepPairs<C> + sum.pair;
         if (pair >= pairs_) continue;
-        const std::int64_t from = at + half * kLanes<C> + lane;
-        const std::int64_t to = (line + begin_ + pair) * (kErrors ? 2 : 1);
+        const std::int64_t to = ((first_sum + sum.member) * plan_.pairs + begin_ + pair) * (kErrors ? 2 : 1);
         run_.partials[to] = totals_[from];
         if (kErrors) run_.partials[to + 1] = errors_[from];
       }

@@ -91,21 +91,24 @@ constexpr TableKernels<T, TableT> TableKernelsFor() {
   return {MakeCoefficients<T, TableT, kLayout, kOrder>, WriteSums<T, TableT, kLayout, kOrder>};
 }
 
-// Of a table of some layout, beside rows of others.
-template <class T, class TableT>
-TableKernels<T, TableT> ChooseTableKernels(Layout layout, LayoutPair rows) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    if (OrderFor<T>(rows.read, rows.write) == Order::kEvenOdd) {
-      return layout == Layout::kSplit ? TableKernelsFor<T, TableT, Layout::kSplit, Order::kEvenOdd>()
-                                      : TableKernelsFor<T, TableT, Layout::kStrided, Order::kEvenOdd>();
-    }
-  }
+template <class T, class TableT, Order kOrder>
+TableKernels<T, TableT> ChooseTableKernelsOf(Layout layout) {
   switch (layout) {
-    case Layout::kSplit: return TableKernelsFor<T, TableT, Layout::kSplit, Order::kNatural>();
-    case Layout::kInterleaved: return TableKernelsFor<T, TableT, Layout::kInterleaved, Order::kNatural>();
+    case Layout::kSplit: return TableKernelsFor<T, TableT, Layout::kSplit, kOrder>();
+    case Layout::kInterleaved:
+      if constexpr (kOrder != Order::kEvenOdd) return TableKernelsFor<T, TableT, Layout::kInterleaved, kOrder>();
+      break;
     case Layout::kStrided: break;
   }
-  return TableKernelsFor<T, TableT, Layout::kStrided, Order::kNatural>();
+  return TableKernelsFor<T, TableT, Layout::kStrided, kOrder>();
+}
+
+// Of a table of some layout, for rows in some order.
+template <class T, class TableT>
+TableKernels<T, TableT> ChooseTableKernels(Layout layout, Order order) {
+  constexpr Order kOther = std::is_same_v<T, BFloat16> ? Order::kEvenOdd : Order::kBeside;
+  return order == kOther ? ChooseTableKernelsOf<T, TableT, kOther>(layout)
+                         : ChooseTableKernelsOf<T, TableT, Order::kNatural>(layout);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

@@ -59,6 +59,7 @@ template <class C>
 HWY_INLINE Member<C> Neg(Member<C> x) {
   return {hn::Neg(x.a), hn::Neg(x.b)};
 }
+
 template <class C>
 HWY_INLINE Member<C> Canonical(Member<C> x) {
   if constexpr (std::is_same_v<C, float>) return {CanonicalNaN(x.a), CanonicalNaN(x.b)};
@@ -75,20 +76,42 @@ HWY_INLINE void ForSteps(std::int64_t pairs, const Step& step) {
 
 // ---- rotations
 
+// The other member of each pair, in this one's place.
+template <class C, Order kOrder>
+HWY_INLINE Pairs<C> Partners(const Pairs<C>& x) {
+  if constexpr (kOrder != Order::kBeside) return {x.m1, x.m0};
+  const Tag<C> d;
+  return {{hn::Reverse2(d, x.m0.a), hn::Reverse2(d, x.m0.b)}, {hn::Reverse2(d, x.m1.a), hn::Reverse2(d, x.m1.b)}};
+}
+
+// The first (member 0) or the second members with their signs turned.
+template <class C, Order kOrder>
+HWY_INLINE Pairs<C> NegateMember(const Pairs<C>& x, int member) {
+  if constexpr (kOrder != Order::kBeside) {
+    return member == 0 ? Pairs<C>{Neg<C>(x.m0), x.m1} : Pairs<C>{x.m0, Neg<C>(x.m1)};
+  }
+  const Tag<C> d;
+  const auto zero = hn::Zero(d);
+  const auto sign = hn::SignBit(d);
+  const auto turn = member == 0 ? hn::OddEven(zero, sign) : hn::OddEven(sign, zero);
+  return {{hn::Xor(x.m0.a, turn), hn::Xor(x.m0.b, turn)}, {hn::Xor(x.m1.a, turn), hn::Xor(x.m1.b, turn)}};
+}
+
 // The coefficients of one step.
-template <class C>
+template <class C, Order kOrder>
 struct Rotation {
   Member<C> a0, b0, a1, b1;
 
   HWY_INLINE Pairs<C> operator()(const Pairs<C>& in) const {
-    return {Add<C>(Mul<C>(a0, in.m0), Mul<C>(b0, in.m1)), Add<C>(Mul<C>(a1, in.m1), Mul<C>(b1, in.m0))};
+    const Pairs<C> partners = Partners<C, kOrder>(in);
+    return {Add<C>(Mul<C>(a0, in.m0), Mul<C>(b0, partners.m0)), Add<C>(Mul<C>(a1, in.m1), Mul<C>(b1, partners.m1))};
   }
 };
 
-template <class C>
-HWY_INLINE Rotation<C> MakeRotation(const Pairs<C>& cos, const Pairs<C>& sin, bool forward) {
-  if (forward) return {cos.m0, Neg<C>(sin.m0), cos.m1, sin.m1};
-  return {cos.m0, sin.m1, cos.m1, Neg<C>(sin.m0)};
+template <class C, Order kOrder>
+HWY_INLINE Rotation<C, kOrder> MakeRotation(const Pairs<C>& cos, const Pairs<C>& sin, bool forward) {
+  const Pairs<C> b = forward ? NegateMember<C, kOrder>(sin, 0) : NegateMember<C, kOrder>(Partners<C, kOrder>(sin), 1);
+  return {cos.m0, b.m0, cos.m1, b.m1};
 }
 
 // Coefficients of pairs begin .. begin + pairs - 1 of a table row, made once where many rows turn by them.
@@ -103,7 +126,7 @@ void MakeCoefficients(const PairRow<const TableT>& cos, const PairRow<const Tabl
       c = {Canonical<C>(c.m0), Canonical<C>(c.m1)};
       s = {Canonical<C>(s.m0), Canonical<C>(s.m1)};
     }
-    const Rotation<C> rotation = MakeRotation<C>(c, s, forward);
+    const Rotation<C, kOrder> rotation = MakeRotation<C, kOrder>(c, s, forward);
     C* const to = coefficients + StepOf<C>(p);
     StoreValues<C>(rotation.a0, to, 0);
     StoreValues<C>(rotation.b0, to, 1);
@@ -112,8 +135,8 @@ void MakeCoefficients(const PairRow<const TableT>& cos, const PairRow<const Tabl
   });
 }
 
-template <class C>
-HWY_INLINE Rotation<C> LoadRotation(const C* coefficients) {
+template <class C, Order kOrder>
+HWY_INLINE Rotation<C, kOrder> LoadRotation(const C* coefficients) {
   return {LoadValues(coefficients, 0), LoadValues(coefficients, 1), LoadValues(coefficients, 2),
           LoadValues(coefficients, 3)};
 }

@@ -25,13 +25,14 @@ template <class C>
 HWY_INLINE Pairs<C> CosTerms(const Pairs<C>& dy, const Pairs<C>& x) {
   return {Mul<C>(dy.m0, x.m0), Mul<C>(dy.m1, x.m1)};
 }
-template <class C>
+template <class C, Order kOrder>
 HWY_INLINE Pairs<C> SinTerms(const Pairs<C>& dy, const Pairs<C>& x) {
-  return {Neg<C>(Mul<C>(dy.m0, x.m1)), Mul<C>(dy.m1, x.m0)};
+  const Pairs<C> partners = Partners<C, kOrder>(x);
+  return NegateMember<C, kOrder>({Mul<C>(dy.m0, partners.m0), Mul<C>(dy.m1, partners.m1)}, 0);
 }
 
 // The running sums of one step; without running sums there is nothing to do.
-template <class C, Sums kSums>
+template <class C, Order kOrder, Sums kSums>
 struct StepSums {
   static constexpr Sums kKind = kSums;
 
@@ -40,8 +41,8 @@ struct StepSums {
   void Store(C*) const {}
 };
 
-template <class C>
-struct StepSums<C, Sums::kPerChannel> {
+template <class C, Order kOrder>
+struct StepSums<C, kOrder, Sums::kPerChannel> {
   static constexpr Sums kKind = Sums::kPerChannel;
   Member<C> dcos0, dcos1, dsin0, dsin1;
 
@@ -52,8 +53,15 @@ struct StepSums<C, Sums::kPerChannel> {
   HWY_INLINE void AddTerms(const Pairs<C>& dy, const Pairs<C>& x) {
     dcos0 = Add<C>(dcos0, Mul<C>(dy.m0, x.m0));
     dcos1 = Add<C>(dcos1, Mul<C>(dy.m1, x.m1));
-    dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
-    dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
+    if constexpr (kOrder ==
+                  Order::kBeside) {  // dy's partners are there for the rotation; each sum in its partner's place
+      const Pairs<C> partners = NegateMember<C, kOrder>(Partners<C, kOrder>(dy), 1);
+      dsin0 = Add<C>(dsin0, Mul<C>(partners.m0, x.m0));
+      dsin1 = Add<C>(dsin1, Mul<C>(partners.m1, x.m1));
+    } else {
+      dsin0 = Sub<C>(dsin0, Mul<C>(dy.m0, x.m1));
+      dsin1 = Add<C>(dsin1, Mul<C>(dy.m1, x.m0));
+    }
   }
 
   HWY_INLINE void Store(C* values) const {
@@ -64,9 +72,18 @@ struct StepSums<C, Sums::kPerChannel> {
   }
 };
 
-// One sum for both members, in the first one's place.
+// Whose sum a lane holds, as AddTerms makes them: `which` 0 and 1 are dcos, 2 and 3 dsin.
 template <class C>
-struct StepSums<C, Sums::kPerPair> {
+constexpr PairMember SumOfLane(Order order, int which, std::int64_t half, std::int64_t lane) {
+  PairMember sum = MemberOfLane<C>(order, which % 2, half, lane);
+  if (order == Order::kBeside && which >= 2) sum.member = 1 - sum.member;
+  return sum;
+}
+
+// One sum for both members, in the first one's place.
+template <class C, Order kOrder>
+struct StepSums<C, kOrder, Sums::kPerPair> {
+  static_assert(kOrder != Order::kBeside);
   static constexpr Sums kKind = Sums::kPerPair;
   Member<C> dcos, dsin;
 
@@ -195,6 +212,9 @@ void WriteSums(const FinishedSums<Arithmetic<T>>& sums, int which, bool per_pair
     const std::int64_t at = p / kStepPairs<C> * kStepValues<C> + which * kStepPairs<C>;
     const Member<C> first = LoadSums<C, TableT>(sums, at);
     Pairs<C> v{first, per_pair ? first : LoadSums<C, TableT>(sums, at + kStepPairs<C>)};
+    if constexpr (kOrder == Order::kBeside) {
+      if (which == 2) v = Partners<C, kOrder>(v);  // as AddTerms has made them
+    }
     if constexpr (std::is_same_v<TableT, BFloat16>) v = {Canonical<C>(v.m0), Canonical<C>(v.m1)};
     StorePairs<TableT, kLayout, kOrder, full()>(v, row, begin + p, count, false);
   });

@@ -65,18 +65,19 @@ struct Unrotated {  // there is nothing to rotate
 };
 
 struct Prepared {
-  template <class T, Layout, Order, bool kFull>
-  static HWY_INLINE Rotation<Arithmetic<T>> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t) {
-    return LoadRotation(group.coefficients + StepOf<Arithmetic<T>>(p));
+  template <class T, Layout, Order kOrder, bool kFull>
+  static HWY_INLINE Rotation<Arithmetic<T>, kOrder> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t) {
+    using C = Arithmetic<T>;
+    return LoadRotation<C, kOrder>(group.coefficients + StepOf<C>(p));
   }
 };
 
 struct FromTables {
   template <class T, Layout kTable, Order kOrder, bool kFull>
-  static HWY_INLINE Rotation<Arithmetic<T>> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
-    return MakeRotation<Arithmetic<T>>(LoadPairs<T, kTable, kOrder, kFull>(group.cos, group.begin + p, count),
-                                       LoadPairs<T, kTable, kOrder, kFull>(group.sin, group.begin + p, count),
-                                       group.forward);
+  static HWY_INLINE Rotation<Arithmetic<T>, kOrder> Load(const RowGroup<T>& group, std::int64_t p, std::int64_t count) {
+    return MakeRotation<Arithmetic<T>, kOrder>(LoadPairs<T, kTable, kOrder, kFull>(group.cos, group.begin + p, count),
+                                               LoadPairs<T, kTable, kOrder, kFull>(group.sin, group.begin + p, count),
+                                               group.forward);
   }
 };
 
@@ -85,11 +86,14 @@ constexpr Layout TableLayoutFor(Layout in, Layout out) {
   return in == Layout::kInterleaved && out == Layout::kInterleaved ? Layout::kInterleaved : Layout::kSplit;
 }
 
-// bf16 is converted two by two wherever no row is interleaved.
+// bf16 is converted two by two wherever no row is interleaved. Other types stay side by side where both rows are, but a
+// pair's one sum needs its members apart.
 template <class T>
-constexpr Order OrderFor(Layout in, Layout out) {
-  const bool interleaved = in == Layout::kInterleaved || out == Layout::kInterleaved;
-  return std::is_same_v<T, BFloat16> && !interleaved ? Order::kEvenOdd : Order::kNatural;
+constexpr Order OrderFor(Layout in, Layout out, Sums sums) {
+  const bool both = in == Layout::kInterleaved && out == Layout::kInterleaved;
+  const bool any = in == Layout::kInterleaved || out == Layout::kInterleaved;
+  if (std::is_same_v<T, BFloat16>) return any ? Order::kNatural : Order::kEvenOdd;
+  return both && sums != Sums::kPerPair ? Order::kBeside : Order::kNatural;
 }
 
 // Of a step, so many rows are read before the first is written: rows often lie a multiple of 4 KiB apart, and so do
@@ -117,7 +121,7 @@ HWY_INLINE void VisitBatch(const RowGroup<T>& group, const Rotate& rotation, Ste
   constexpr bool kRotates = !std::is_same_v<Rotate, Unrotated>;
   constexpr Sums kSums = StepSums::kKind;
   constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
-  constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
+  constexpr Order kOrder = OrderFor<T>(kRead, kWrite, kSums);
   Pairs<C> turned[kRows];
   for (int r = 0; r < kRows; ++r) {
     if (group.in_ahead != 0) Fetch<T, kRead>(places.in, group.in_ahead, at, count);
@@ -131,7 +135,7 @@ HWY_INLINE void VisitBatch(const RowGroup<T>& group, const Rotate& rotation, Ste
           StorePairs<T, kTable, kOrder, kFull>(CosTerms<C>(dy, xs), group.dcos, at, count, group.stream_sums);
         }
         if (group.dsin.row != nullptr) {
-          StorePairs<T, kTable, kOrder, kFull>(SinTerms<C>(dy, xs), group.dsin, at, count, group.stream_sums);
+          StorePairs<T, kTable, kOrder, kFull>(SinTerms<C, kOrder>(dy, xs), group.dsin, at, count, group.stream_sums);
         }
       }
     }
@@ -153,10 +157,10 @@ HWY_INLINE void VisitStep(const RowGroup<T>& group, std::int64_t p, std::int64_t
   using C = Arithmetic<T>;
   constexpr int kBatch = BatchRows<kRead, kWrite, kSums, kFull>();
   constexpr Layout kTable = TableLayoutFor(kRead, kWrite);
-  constexpr Order kOrder = OrderFor<T>(kRead, kWrite);
+  constexpr Order kOrder = OrderFor<T>(kRead, kWrite, kSums);
   const std::int64_t at = group.begin + p;
   const auto rotation = Source::template Load<T, kTable, kOrder, kFull>(group, p, count);
-  auto sums = StepSums<C, kSums>::Load(group.runs + StepOf<C>(p));
+  auto sums = StepSums<C, kOrder, kSums>::Load(group.runs + StepOf<C>(p));
   RowPlaces<T> places{group.in, group.x, group.out};
   std::int64_t left = group.rows;
   for (; left >= kBatch; left -= kBatch) {

@@ -10,7 +10,7 @@ from formulas import BF16, NORM_TYPES
 from test_frameworks import to_torch
 from test_norm_rope_frameworks import torch_forward
 from torch.autograd import gradcheck
-from torch_ways import WAYS, assert_equal, grads, leaves, way
+from torch_ways import WAYS, assert_equal, grads, leaves, raised, way
 
 import gyrograd as gg
 import gyrograd.torch as gt
@@ -356,3 +356,106 @@ def test_types_by_number(way_name):
         joint = gt.norm_rope_concat(x, encoder_query=x, norm_added_type=3, concat_order=1)
     assert_equal(got, gg.norm_rope(x, weight, bias, cos, sin, norm_type="layer_affine", rope_type="half"))
     assert_equal(joint, gg.norm_rope_concat(x, encoder_query=x, norm_added_type="rms", concat_order="encoder_first"))
+
+
+WRONG_OPTIONS = [
+    *(("norm_type", value) for value in (1.5, True, 7, -1, np.int64(5), "batch")),
+    *(("rope_type", value) for value in (2.0, False, 3, "third")),
+    *(("eps", value) for value in ("1e-5", 10**400, None, True, np.False_, [1e-5], -1.0)),
+    *(("per_pair_tables", value) for value in ("yes", 0, None)),
+    *(("rotary_dim", value) for value in ("6", 6.0, True, 2**70)),
+    *(("rotary_offset", value) for value in (None, False)),
+    *(("rope_start", value) for value in (None, "0", True, 0.0, -1)),
+    *(("out_layout", value) for value in (None, 0, "SBND")),
+]
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize(
+    ("name", "value"), [*WRONG_OPTIONS, ("norm_added_type", 1.5), ("concat_order", None), ("concat_order", 2)]
+)
+def test_wrong_options_are_refused_in_the_words_of_the_plain_calls(way_name, name, value):
+    x, weight, _, cos, sin, _ = segment(18, "rms_affine")
+    options = {"norm_type": "rms_affine", "rope_type": "half"} | {name: value}
+    segment_too = name not in ("norm_added_type", "concat_order")
+
+    def calls(package, x):
+        if segment_too:
+            yield lambda: package.norm_rope(x, weight, None, cos, sin, **options)
+        yield lambda: package.norm_rope_concat(
+            x, norm_query_weight=weight, rope_cos=cos, rope_sin=sin, encoder_query=x, **options
+        )
+
+    want = [raised(call) for call in calls(gg, x)]
+    for rows in (x, x.clone().requires_grad_()):
+        with way(way_name):
+            assert [raised(call) for call in calls(gt, rows)] == want
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
+@pytest.mark.parametrize("real", [np.float32, np.float64, torch.tensor])
+def test_options_of_other_types_that_the_plain_calls_take(way_name, integer, real):
+    x, weight, bias, cos, sin, dy = segment(19, "layer_affine")
+    numbers = {"norm_type": integer(2), "rope_type": integer(2), "rotary_dim": integer(4), "rotary_offset": integer(1)}
+    options = numbers | {"per_pair_tables": np.True_, "rope_start": integer(1), "eps": real(0.25)}
+    tables = (cos[..., :2], sin[..., :2])
+    inputs = leaves(x, weight, bias)
+    with way(way_name):
+        result = gt.norm_rope(*inputs, *tables, **options)
+        got = grads(result.y, inputs, dy)
+        joint = gt.norm_rope_concat(x, encoder_query=x, norm_added_type=integer(1), concat_order=integer(1)).query
+    plain = {"norm_type": "layer_affine", "rope_type": "half", "rotary_dim": 4, "rotary_offset": 1, "rope_start": 1}
+    plain |= {"per_pair_tables": True}
+    want = gg.norm_rope(x, weight, bias, *tables, **plain, eps=0.25)
+    assert_equal(result, want)
+    assert_equal(got, gg.norm_rope_backward(dy, x, weight, **want.statistics, cos=tables[0], sin=tables[1], **plain))
+    want = gg.norm_rope_concat(x, encoder_query=x, norm_added_type="layer", concat_order="encoder_first").query
+    assert torch.equal(joint, want)
+
+
+@pytest.mark.parametrize("way_name", [*WAYS, "compiled"])
+def test_what_the_types_do_not_use_makes_no_result_require_grad(way_name):
+    x, weight, bias, cos, sin, _ = segment(20, "layer_affine")
+    for tensor in (weight, bias, cos, sin):
+        tensor.requires_grad_()
+
+    def results():
+        for norm, ignored in (("none", (weight, bias)), ("rms", (weight, bias)), ("rms_affine", (None, bias))):
+            given = (weight.detach(), bias) if norm == "rms_affine" else ignored
+            yield gt.norm_rope(x, *given, cos, sin, norm_type=norm, rope_type="none").y
+        yield gt.norm_rope_concat(x, norm_query_weight=weight, norm_type="layer").query
+        yield gt.norm_rope_concat(x, norm_added_query_weight=weight, norm_added_type="rms_affine").query
+
+    def function():
+        return list(results())
+
+    run = torch.compile(function, fullgraph=True, backend="aot_eager") if way_name == "compiled" else function
+    with way(way_name):
+        assert [y.requires_grad for y in run()] == [False] * 5
+        used = gt.norm_rope(x, weight, bias, norm_type="layer_affine").y
+        joint = gt.norm_rope_concat(x, norm_query_weight=weight, norm_type="rms_affine").query
+    assert used.requires_grad
+    assert joint.requires_grad
+
+
+def test_vmap_over_no_samples():
+    """Shapes as for one sample, and zeros for the gradients of what all samples share."""
+    x, weight, _, cos, sin, _ = segment(21, "rms_affine")
+    none = torch.empty(2, 0, *x.shape[1:], dtype=x.dtype)
+
+    def function(x, weight):
+        y, _, rstd = gt.norm_rope(x, weight, None, cos, sin, norm_type="rms_affine", rope_type="half")
+        joint = gt.norm_rope_concat(x, encoder_query=x, norm_query_weight=weight, norm_type="rms_affine")
+        return y, rstd, joint.query, joint.norm_query_rstd
+
+    for tensor in (none, weight):
+        tensor.requires_grad_()
+    got = torch.func.vmap(function, (1, None), 1)(none, weight)
+    one = function(x, weight)
+    assert [tensor.shape for tensor in got] == [(tensor.shape[0], 0, *tensor.shape[1:]) for tensor in one]
+    assert [(t.dtype, t.requires_grad) for t in got] == [(t.dtype, t.requires_grad) for t in one]
+    of_rows, of_weight = grads(got[0].sum() + got[2].sum(), (none, weight), None)
+    assert_equal([of_rows, of_weight], [torch.zeros_like(none), torch.zeros_like(weight)])
+    each = torch.func.vmap(torch.func.grad(lambda x, weight: function(x, weight)[0].sum(), (0, 1)), (1, None))
+    assert [tensor.shape for tensor in each(none, weight)] == [(0, *x.shape), (0, *weight.shape)]

@@ -134,6 +134,12 @@ def test_compiled_refusals_have_their_message():
     compiled = torch.compile(gt.rotary, fullgraph=True, backend="aot_eager")
     with pytest.raises(Exception, match=r"rotary: cos has shape \[1, 5, 1, 8\]"):
         compiled(x, cos[..., :8], sin[..., :8])
+    with pytest.raises(Exception, match=r"norm_rope: x has shape \[5, 3, 16\]; its rank must be 4"):
+        torch.compile(gt.norm_rope, fullgraph=True, backend="aot_eager")(x[0])
+    with pytest.raises(Exception, match="norm_rope: eps is '1e-5'; it must be of type float"):
+        torch.compile(gt.norm_rope, fullgraph=True, backend="aot_eager")(x, eps="1e-5")
+    with pytest.raises(TypeError, match="rotary: mode is None; it must be 'half'"):
+        torch.compile(gt.rotary, backend="aot_eager")(x, cos, sin, None)
 
 
 class Rotate(torch.nn.Module):
@@ -218,6 +224,24 @@ def test_vmap(axes):
     got = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), axes)(*inputs)
     singles = [torch.func.grad(loss, (0, 1, 2))(*sample(i)) for i in range(3)]
     assert_equal(got, [torch.stack(results) for results in zip(*singles, strict=True)])
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, None), (None, 0, None)])
+def test_vmap_over_scalars_is_refused(axes):
+    """The batch is no row of channels."""
+    values = torch.rand(4)
+    inputs = [values[0] if axis is None else values for axis in axes]
+    with pytest.raises(ValueError, match=r"rotary: x has shape \[\]; its rank must be at least 1"):
+        torch.func.vmap(gt.rotary, axes)(*inputs)
+
+
+def test_vmap_over_no_samples():
+    _, cos, sin, x = tensors(31)
+    none, tables = x.new_empty(0, *x.shape), cos.new_empty(0, *cos.shape)
+    assert torch.func.vmap(gt.rotary, (0, None, None))(none, cos, sin).shape == none.shape
+    assert torch.func.vmap(gt.rotary, (None, 0, 0))(x, tables, tables).shape == none.shape
+    got = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), (0, None, None))(none, cos, sin)
+    assert [tensor.shape for tensor in got] == [none.shape, tables.shape, tables.shape]
 
 
 def test_tensors_of_no_transform_inside_of_one():

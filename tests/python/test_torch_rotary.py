@@ -2,7 +2,9 @@
 saved and what is computed.
 """
 
+import enum
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from formulas import BF16, MODES, problem
 from test_frameworks import to_torch, torch_rotary
 from torch.autograd import gradcheck, gradgradcheck
-from torch_ways import WAYS, assert_equal, grads, leaves, way
+from torch_ways import WAYS, assert_equal, grads, leaves, raised, way
 
 import gyrograd as gg
 import gyrograd.torch as gt
@@ -444,3 +446,87 @@ def test_what_is_no_plain_tensor_is_refused_by_name():
         gt.rotary_qk(x, None, x, x)
     with pytest.raises(ValueError, match="rotary: x is a quantized tensor"):
         gt.rotary(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), x, x)
+
+
+WRONG_OPTIONS = [
+    *(("mode", value) for value in (1.5, None, True, 7, -1, np.int64(4), "x")),
+    *(("per_pair_tables", value) for value in ("yes", 1, np.int64(0), None)),
+    *(("rotary_dim", value) for value in ("8", 8.0, True, np.True_, np.float32(8), 2**70, torch.tensor(8.0), 3)),
+    *(("rotary_offset", value) for value in (None, "0", False, np.float64(0), -(2**70), [0])),
+]
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize(("name", "value"), WRONG_OPTIONS)
+def test_wrong_options_are_refused_in_the_words_of_the_plain_calls(way_name, name, value):
+    _, cos, sin, x = tensors(30)
+    error, words = raised(lambda: gg.rotary(x, cos, sin, **{name: value}))
+    for rows in (x, x.clone().requires_grad_()):
+        with way(way_name):
+            assert raised(lambda rows=rows: gt.rotary(rows, cos, sin, **{name: value})) == (error, words)
+            of_pair = raised(lambda rows=rows: gt.rotary_qk(rows, rows, cos, sin, **{name: value}))
+        assert of_pair == (error, re.sub("^rotary:", "rotary_qk:", words))
+
+
+class Mode(enum.IntEnum):
+    INTERLEAVE = 1
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize("mode", [np.int64(1), np.uint8(1), Mode.INTERLEAVE, torch.tensor(1), np.str_("interleave")])
+@pytest.mark.parametrize("integer", [np.int32, np.uint64, torch.tensor])
+def test_options_of_other_types_that_the_plain_calls_take(way_name, mode, integer):
+    """Gradients of both orders, too."""
+    dy, cos, sin, x = tensors(31, (2, 3, 2, 8), (1, 3, 1, 2), np.float64)
+    options = {"mode": mode, "per_pair_tables": np.True_, "rotary_dim": integer(4), "rotary_offset": integer(2)}
+    inputs = leaves(x, cos, sin)
+    with way(way_name):
+        y = gt.rotary(*inputs, **options)
+        got = grads(y, inputs, dy, create_graph=True)
+        second = grads(sum((g**2).sum() for g in got), inputs, None)
+        pair = gt.rotary_qk(inputs[0], *inputs, **options)
+    plain = {"mode": "interleave", "per_pair_tables": True, "rotary_dim": 4, "rotary_offset": 2}
+    want = gg.rotary(x, cos, sin, **plain)
+    assert_equal([y, *pair], [want] * 3)
+    assert_equal(got, gg.rotary_backward(dy, cos, sin, x, **plain))
+    firsts = grads(gt.rotary(*inputs, **plain), inputs, dy, create_graph=True)
+    assert_equal(second, grads(sum((g**2).sum() for g in firsts), inputs, None))
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_refusals_name_what_the_caller_passed(way_name, needs_grad):
+    _, cos, sin, x = tensors(32)
+    x.requires_grad_(needs_grad)
+    narrow, integers = x[..., :8], x.detach().long()
+    with way(way_name):
+        with pytest.raises(ValueError, match=r"^rotary_qk: cos has shape \[1, 5, 1, 16\]; .* must equal k's, 8"):
+            gt.rotary_qk(x, narrow, cos, sin)
+        with pytest.raises(ValueError, match=r"^rotary_qk: cos has shape \[1, 5, 1, 16\]; .* must equal q's, 8"):
+            gt.rotary_qk(narrow, x, cos, sin)
+        with pytest.raises(TypeError, match=r"^rotary_qk: k has type int64"):
+            gt.rotary_qk(x, integers, cos, sin)
+        with pytest.raises(TypeError, match=r"^rotary_qk: sin is a ndarray"):
+            gt.rotary_qk(x, x, cos, sin.numpy())
+        with pytest.raises(TypeError, match=r"^rotary_qk: k is None"):
+            gt.rotary_qk(x, None, cos, sin)
+        with pytest.raises(ValueError, match=r"^npu_rotary_mul: r1 has shape .* must equal input's, 8"):
+            gt.npu_rotary_mul(narrow, cos, sin)
+        with pytest.raises(TypeError, match=r"^npu_rotary_mul: input has type int64"):
+            gt.npu_rotary_mul(integers, cos, sin)
+        with pytest.raises(TypeError, match=r"^npu_rotary_mul: r2 is None"):
+            gt.npu_rotary_mul(x, cos, None)
+    with pytest.raises(NotImplementedError, match=r"^rotary_qk: k carries a forward-mode tangent"):
+        torch.func.jvp(lambda k: gt.rotary_qk(x, k, cos, sin), (x.detach(),), (x.detach(),))
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+@pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 0, 0)])
+def test_which_results_of_a_pair_require_grad(way_name, needs):
+    q, k, cos, sin, *_ = qk_problem(33)
+    tables_need = bool(needs[2])
+    with way(way_name):
+        results = gt.rotary_qk(
+            q.requires_grad_(bool(needs[0])), k.requires_grad_(bool(needs[1])), cos, sin.requires_grad_(tables_need)
+        )
+    assert [result.requires_grad for result in results] == [bool(need) or tables_need for need in needs[:2]]

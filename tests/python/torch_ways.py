@@ -45,3 +45,12 @@ def assert_equal(got, want):
         if a is not None:
             assert a.dtype == b.dtype
             assert torch.equal(a, b)
+
+
+def raised(call):
+    """The error's type and words, for two calls to be compared by; an assertion where there is none."""
+    try:
+        call()
+    except Exception as error:
+        return type(error), str(error)
+    raise AssertionError("nothing was refused")

@@ -138,6 +138,9 @@ def looped_vmap(name: str) -> Callable[..., Any]:
     def rule(info: Any, in_axes: Sequence[Any], *arguments: Any) -> tuple[Tensors, tuple[int, ...]]:
         operator = getattr(torch.ops.gyrograd, name).default
         pairs = list(zip(arguments, in_axes, strict=True))
+        if info.batch_size == 0:
+            results = operator(*(_sample_of_none(*pair) for pair in pairs))
+            return tuple(result.unsqueeze(0)[:0] for result in results), (0,) * len(results)
         samples = [operator(*(_sample(i, *pair) for pair in pairs)) for i in range(info.batch_size)]
         results = tuple(torch.stack(results) for results in zip(*samples, strict=True))
         return results, (0,) * len(results)
@@ -148,3 +151,9 @@ def looped_vmap(name: str) -> Callable[..., Any]:
 def _sample(i: int, argument: Any, axis: Any) -> Any:
     is_batched = isinstance(argument, torch.Tensor) and axis is not None
     return argument.select(axis, i) if is_batched else argument
+
+
+def _sample_of_none(argument: Any, axis: Any) -> Any:
+    """Zeros of a sample's shape, that stay in autograd's graph."""
+    is_batched = isinstance(argument, torch.Tensor) and axis is not None
+    return argument.sum(axis) if is_batched else argument

@@ -15,7 +15,8 @@ from gyrograd.torch._norm_rope_operators import (
     NormedOperator,
     Options,
 )
-from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, name_of, plain_apply
+from gyrograd.torch._options import name_of
+from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, plain_apply
 
 _NORM_TYPES = ("none", "layer", "layer_affine", "rms", "rms_affine")
 _ROPE_TYPES = ("none", "interleave", "half")
@@ -166,6 +167,7 @@ def _call(
             return _apply_normed(rules, options, *tensors)
         return rules.compute(tensors, options)
     check_tensors(rules.name, **named)
+    options = rules.in_schema(options)
     there = rules.are_there(named, options)
     return named_results(operator(*tensors, *options.values()), there)
 

@@ -9,6 +9,7 @@ import torch
 from gyrograd import _core
 from gyrograd._norm_rope import NormRope, NormRopeConcat, NormRopeConcatGradients, NormRopeGradients
 from gyrograd.torch._library import Tensors, filled, looped_vmap, named_results, register, widened
+from gyrograd.torch._options import ROWS, in_schema
 
 Named = Mapping[str, torch.Tensor | None]
 Options = dict[str, Any]
@@ -90,6 +91,11 @@ class NormedOperator:
 
     # ---- rules
 
+    def in_schema(self, options: Options) -> Options:
+        """The options as the operators' schemas take them."""
+        rows = dict.fromkeys(self.tensors) | {self.rows[0]: ROWS}
+        return in_schema(self.name, self.options, options, lambda: self._call(self.name, rows | options, None))
+
     def are_there(self, tensors: Named, options: Options) -> tuple[bool, ...]:
         """Which of the forward's results there are."""
         raise NotImplementedError
@@ -133,15 +139,17 @@ class NormedOperator:
         saved = self.saved_tensors(named, present, options)
         ctx.save_for_backward(*(saved.get(name) for name in self.saved))
         ctx.set_materialize_grads(False)
-        fixed = [
-            result
-            for name, result, is_there in zip(self.results, results, there, strict=True)
-            if result is not None and not (is_there and name in self.joints)
-        ]
-        ctx.mark_non_differentiable(*fixed)
         ctx.options = {name: value for name, value in options.items() if name != "eps"}
         # What decides which gradients there are, beside the incoming ones.
         ctx.present = {name: tensor is not None for name, tensor in named.items()}
+        # Parameters that the types do not use need nothing.
+        needed = any(needs[: len(self.rows)]) or any(self.wanted(ctx, needs, [present[joint] for joint in self.joints]))
+        fixed = [
+            result
+            for name, result, is_there in zip(self.results, results, there, strict=True)
+            if result is not None and not (needed and is_there and name in self.joints)
+        ]
+        ctx.mark_non_differentiable(*fixed)
         ctx.shapes = tuple(None if present[joint] is None else present[joint].shape for joint in self.joints)
 
     def wanted(self, ctx: Any, needs: Sequence[bool], incoming: Sequence[torch.Tensor | None]) -> tuple[bool, ...]:
@@ -164,7 +172,7 @@ class NormedOperator:
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients by the registered operator, whose own gradients are refused by name."""
         operator = getattr(torch.ops.gyrograd, f"{self.name}_backward").default
-        results = operator(*incoming, *ctx.saved_tensors, list(wanted), *ctx.options.values())
+        results = operator(*incoming, *ctx.saved_tensors, list(wanted), *self.in_schema(ctx.options).values())
         return named_results(results, wanted)
 
     # ---- the registered operators
@@ -184,6 +192,10 @@ class NormedOperator:
         def fake(*arguments: Any) -> Tensors:
             tensors, options = split(arguments)
             named = dict(zip(names, tensors, strict=True))
+            for name in self.rows:
+                if named[name] is not None and named[name].dim() != 4:
+                    shape = list(named[name].shape)
+                    raise ValueError(f"{self.name}: {name} has shape {shape}; its rank must be 4")
             shapes = self.shapes(named, options)
             return _new(_first(tensors), self.results, self.are_there(named, options), shapes)
 

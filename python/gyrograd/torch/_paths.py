@@ -5,7 +5,8 @@ operator (torch.compile, export, tracing, functorch transforms, tensor subclasse
 their memory), the call is one of a registered operator, over the same core.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -85,8 +86,12 @@ def require_tensors(operation: str, **tensors: object) -> None:
             raise TypeError(f"{operation}: {name} is None; it must be a torch.Tensor")
 
 
-def name_of(value: object, names: tuple[str, ...]) -> object:
-    """An option's name, for the number that stands for it, too; anything else stays for the core to refuse."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
-        return names[value]
-    return value
+def renamed(error: Exception, operation: str, names: Mapping[str, str]) -> Exception:
+    """A refusal by rotary in the words of the call that the user made; texts within quotes are values. Any other error
+    stays as it is.
+    """
+    refusing, _, rule = str(error).partition(": ")
+    if refusing != "rotary":
+        return error
+    words = re.sub(r"(?<![\w'\"])[a-z]+\b", lambda word: names.get(word[0], word[0]), rule)
+    return type(error)(f"{operation}: {words}")

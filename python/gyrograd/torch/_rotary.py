@@ -1,13 +1,16 @@
 """Differentiable rotary position embedding: of one tensor, of queries and keys, and under torch_npu's name."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from gyrograd import _core
 from gyrograd._types import Mode
-from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, name_of, plain_apply, require_tensors
+from gyrograd.torch._options import ROWS, in_schema, name_of
+from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, plain_apply, renamed, require_tensors
 from gyrograd.torch._rotary_operators import (
+    OPTIONS,
     ROTARY,
     compute_rotary,
     compute_rotary_backward,
@@ -17,6 +20,7 @@ from gyrograd.torch._rotary_operators import (
 
 _num_threads = torch.get_num_threads
 _MODES = ("half", "interleave", "quarter", "interleave-half")
+_REFUSALS = (TypeError, ValueError, NotImplementedError)
 
 
 def rotary(
@@ -59,7 +63,7 @@ def rotary(
             return _apply_rotary(x, cos, sin, options)
         return compute_rotary(x, cos, sin, *options)
     check_tensors("rotary", x=x, cos=cos, sin=sin)
-    return ROTARY(x, cos, sin, name_of(mode, _MODES), *options[1:])
+    return _turn_registered(x, cos, sin, *options)
 
 
 def rotary_qk(
@@ -91,10 +95,9 @@ def rotary_qk(
     if is_direct(q, k, cos, sin):
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad):
             return _apply_rotary_pair(q, k, cos, sin, options)
-        return compute_rotary(q, cos, sin, *options), compute_rotary(k, cos, sin, *options)
-    check_tensors("rotary", q=q, k=k, cos=cos, sin=sin)
-    options = (name_of(mode, _MODES), *options[1:])
-    return ROTARY(q, cos, sin, *options), ROTARY(k, cos, sin, *options)
+        return _turn_pair(compute_rotary, q, k, cos, sin, options)
+    check_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
+    return _turn_pair(_turn_registered, q, k, cos, sin, options)
 
 
 def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rotary_mode: str = "half") -> torch.Tensor:
@@ -113,7 +116,34 @@ def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rota
     """
     if rotary_mode not in _MODES[:2]:
         raise ValueError(f"npu_rotary_mul: rotary_mode is {rotary_mode!r}; it must be 'half' or 'interleave'")
-    return rotary(input, r1, r2, rotary_mode)
+    try:
+        return rotary(input, r1, r2, rotary_mode)
+    except _REFUSALS as error:
+        raise renamed(error, "npu_rotary_mul", {"x": "input", "cos": "r1", "sin": "r2"}) from None
+
+
+def _turn_pair(
+    turn: Callable[..., torch.Tensor], q: Any, k: Any, cos: Any, sin: Any, options: tuple[Any, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and keys, each by a call of rotary, whose refusals become rotary_qk's."""
+    rows = "q"
+    try:
+        of_q = turn(q, cos, sin, *options)
+        rows = "k"
+        return of_q, turn(k, cos, sin, *options)
+    except _REFUSALS as error:
+        raise renamed(error, "rotary_qk", {"x": rows}) from None
+
+
+def _turn_registered(x: Any, cos: Any, sin: Any, *options: Any) -> torch.Tensor:
+    result: torch.Tensor = ROTARY(x, cos, sin, *_in_schema(options))
+    return result
+
+
+def _in_schema(options: tuple[Any, ...]) -> Iterable[Any]:
+    """The operator's options."""
+    named = dict(zip(OPTIONS, (name_of(options[0], _MODES), *options[1:]), strict=True))
+    return in_schema("rotary", OPTIONS, named, lambda: compute_rotary(ROWS, ROWS, ROWS, *options)).values()
 
 
 class _Rotary(torch.autograd.Function):
@@ -144,7 +174,10 @@ class _RotaryPair(torch.autograd.Function):
         ctx.save_for_backward(cos, sin, *rows)
         ctx.set_materialize_grads(False)
         ctx.options = options
-        return compute_rotary(q, cos, sin, *options), compute_rotary(k, cos, sin, *options)
+        results = _turn_pair(compute_rotary, q, k, cos, sin, options)
+        if not ((needs[0] and needs[1]) or needs[2] or needs[3]):  # as two calls would
+            ctx.mark_non_differentiable(results[1] if needs[0] else results[0])
+        return results
 
     @staticmethod
     def backward(ctx: Any, dq: torch.Tensor | None, dk: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -170,8 +203,7 @@ def _backward(
         return None, None, None
     if is_direct_backward(dy, cos, sin, x):
         return compute_rotary_backward(dy, cos, sin, x, wanted, *options)
-    mode, *others = options
-    return differentiable_backward(dy, cos, sin, x, wanted, (name_of(mode, _MODES), *others))
+    return differentiable_backward(dy, cos, sin, x, wanted, tuple(_in_schema(options)))
 
 
 _apply_rotary = plain_apply(_Rotary)

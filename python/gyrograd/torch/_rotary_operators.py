@@ -9,7 +9,8 @@ from gyrograd import _core
 from gyrograd.torch._library import Tensors, filled, named_results, register, to_front, widened
 
 NAMES = ("dx", "dcos", "dsin")
-_OPTIONS = "str mode, bool per_pair_tables, SymInt? rotary_dim, SymInt rotary_offset"
+OPTIONS = {"mode": "str", "per_pair_tables": "bool", "rotary_dim": "SymInt?", "rotary_offset": "SymInt"}
+_SCHEMA = ", ".join(f"{kind} {name}" for name, kind in OPTIONS.items())
 
 
 def compute_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *options: Any) -> torch.Tensor:
@@ -70,6 +71,8 @@ def _table_to_front(tables: Sequence[torch.Tensor], axes: Sequence[int | None], 
 
 def _vmap(info: Any, in_axes: Any, x: Any, cos: Any, sin: Any, *options: Any) -> tuple[torch.Tensor, int]:
     count = info.batch_size
+    if x.dim() == (in_axes[0] is not None):  # without channels: the batch would pass for them
+        return ROTARY(*(rows.new_empty(()) for rows in (x, cos, sin)), *options), 0
     cos, sin = _table_to_front((cos, sin), in_axes[1:3], count, False)
     return ROTARY(to_front(x, in_axes[0], count), cos, sin, *options), 0
 
@@ -157,7 +160,7 @@ def _backward_vmap(
 
 ROTARY = register(
     "rotary",
-    f"(Tensor x, Tensor cos, Tensor sin, {_OPTIONS}) -> Tensor",
+    f"(Tensor x, Tensor cos, Tensor sin, {_SCHEMA}) -> Tensor",
     kernel=compute_rotary,
     fake=_fake,
     setup_context=_setup,
@@ -167,7 +170,7 @@ ROTARY = register(
 )
 ROTARY_BACKWARD = register(
     "rotary_backward",
-    f"(Tensor dy, Tensor cos, Tensor sin, Tensor? x, bool[] wanted, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    f"(Tensor dy, Tensor cos, Tensor sin, Tensor? x, bool[] wanted, {_SCHEMA}) -> (Tensor, Tensor, Tensor)",
     kernel=_backward_kernel,
     fake=_backward_fake,
     setup_context=_backward_setup,

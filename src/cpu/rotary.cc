@@ -246,9 +246,13 @@ class BlockRunner {
   }
 
   void VisitNear(const Piece& rows) {
-    group_.table_rows = 1;
     group_.in_ahead = AheadOf(kIn);
     group_.x_ahead = AheadOf(kX);
+    if (rows.count <= std::min(visit_rows_, plan_.rows_per_run - run_rows_)) {
+      VisitPieces(rows);
+      return;
+    }
+    group_.table_rows = 1;
     ForTableRows([&](const Places& place, std::int64_t row) {
       Places at = rows.at;
       std::int64_t run_rows = run_rows_;
@@ -271,9 +275,14 @@ class BlockRunner {
 
   // `next`: the rows that follow these, fetched meanwhile.
   void VisitFar(const Piece& rows, const Places& next) {
-    group_.rows = rows.count;
     group_.in_ahead = next[kIn] - rows.at[kIn];
     group_.x_ahead = next[kX] - rows.at[kX];
+    VisitPieces(rows);
+  }
+
+  // All of them at once, under every table row of the panel.
+  void VisitPieces(const Piece& rows) {
+    group_.rows = rows.count;
     for (const Piece& piece : pieces()) {
       group_.table_rows = piece.count;
       VisitGroup(rows.at, piece.at, piece.first);

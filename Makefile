@@ -22,9 +22,10 @@ PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
-demo: python $(STAMPS)/torch  ## checks the real problems of cases/ against the reference, learns frequencies in PyTorch
+demo: python $(STAMPS)/demo  ## checks the real problems of cases/, learns frequencies in PyTorch, trains a model both ways
 	@for cases in cases/*.csv; do .venv/bin/gyrograd check $$cases; done
 	@.venv/bin/python examples/torch_learn_frequencies.py
+	@.venv/bin/python examples/transformers_switch.py
 
 test: build $(STAMPS)/test  ## every test; the last line counts them
 	@.venv/bin/python tools/run_tests.py
@@ -32,7 +33,7 @@ test: build $(STAMPS)/test  ## every test; the last line counts them
 test-large: build  ## what needs more than 4 GB of memory
 	@.venv/bin/python tools/run_tests.py --large
 
-bench: build $(STAMPS)/bench  ## the measured figures: a table, CSV files and a plot in build/bench (QUICK=1: a subset)
+bench: build $(STAMPS)/test  ## the measured figures: a table, CSV files and a plot in build/bench (QUICK=1: a subset)
 	@.venv/bin/python bench/run.py $(if $(QUICK),--quick)
 
 sanitize: system  ## the C++ tests under address, undefined-behaviour and thread sanitizers
@@ -86,17 +87,13 @@ $(STAMPS)/gyrograd: $(PYTHON_SOURCES) $(STAMPS)/build-tools
 	  $(PIP) --no-build-isolation --config-settings=build-dir=build/python .
 	@touch $@
 
-# The PyTorch of the tests, without their other packages.
-$(STAMPS)/torch: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd
-	@$(STEP) pip-torch "PyTorch" $(PIP) -q $$(.venv/bin/python tools/requirements.py test | grep '^torch')
+$(STAMPS)/demo: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd
+	@$(STEP) pip-demo "PyTorch, transformers" $(PIP) -q $$(.venv/bin/python tools/requirements.py demo)
 	@touch $@
 
 $(STAMPS)/test: pyproject.toml tools/requirements.py $(STAMPS)/gyrograd
-	@$(STEP) pip-test "Python packages of the tests (PyTorch, JAX)" $(PIP) -q $$(.venv/bin/python tools/requirements.py test)
-	@touch $@
-
-$(STAMPS)/bench: bench/requirements.txt $(STAMPS)/test
-	@$(STEP) pip-bench "Python packages of the benchmarks" $(PIP) -q -r bench/requirements.txt
+	@$(STEP) pip-test "Python packages of the tests (PyTorch, transformers, diffusers, JAX)" \
+	  $(PIP) -q $$(.venv/bin/python tools/requirements.py demo test)
 	@touch $@
 
 $(STAMPS)/lint: $(STAMPS)/venv

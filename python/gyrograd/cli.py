@@ -1,4 +1,4 @@
-"""The command `gyrograd`: check, grad, explain, info.
+"""The command `gyrograd`: check, grad, explain, models, info.
 
 Exit codes: 0 all right, 1 a case failed, 2 the input was refused, 130 interrupted.
 """
@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import gyrograd
-from gyrograd import _core
+from gyrograd import _core, _models
 from gyrograd._inputs import InputError, format_shape
 from gyrograd._operators import OPERATORS, WITH_PROBLEMS, Operator, argument, operators_of
 
@@ -174,6 +174,7 @@ def _parser(operator: Operator) -> argparse.ArgumentParser:
     _add_check(commands)
     _add_grad(commands, operator)
     _add_explain(commands, operator)
+    _add_models(commands)
     _add_info(commands)
     return parser
 
@@ -402,6 +403,25 @@ def _readings(readings: Sequence[dict[str, str]]) -> str:
         layouts.setdefault(reading["tables"], []).append(reading["layout"])
     texts = [f"{' or '.join(names)}, tables {tables}" for tables, names in layouts.items()]
     return "read as " + "; or as ".join(texts) if texts else ""
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def _add_models(commands) -> None:
+    text = "How much of a small model's training step rotary and QK-norm take, before and after the switch."
+    _models.add_arguments(_add_command(commands, "models", _run_models, text), argument(_positive))
+
+
+def _run_models(options: argparse.Namespace) -> int:
+    result = _models.measure(options)
+    if options.plot:
+        _models.plot(result, options.plot)
+    if options.json:
+        _print_json(result)
+    else:
+        _models.show(result, Console())
+    return OK
 
 
 # -- info -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("numpy_rotary.py", "by finite difference"),
         ("pytorch_rotary.py", "largest difference from autograd"),
         ("torch_learn_frequencies.py", "step  60  loss"),
+        ("transformers_switch.py", "largest difference"),
     ],
 )
 def test_example(name, text):

@@ -5,6 +5,7 @@ out.
 
 import argparse
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -78,11 +79,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         if getattr(options, name) % divisor:
             option = name.replace("_", "-")
             raise InputError(f"--{option} is {getattr(options, name)}; it must be a multiple of {divisor}")
-    if options.threads:
-        torch.set_num_threads(options.threads)
-
-    model = _model(options)
-    tokens = torch.randint(0, model.config.vocab_size, (options.batch, options.length))
+    if options.plot:
+        require_plot(options.plot)
+    try:
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        model = _model(options)
+        tokens = torch.randint(0, model.config.vocab_size, (options.batch, options.length))
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:  # as PyTorch refuses sizes
+        raise InputError(f"models: PyTorch refuses an option: {str(error).splitlines()[0]}") from error
     compiled, identity = torch.compile(model), torch.nn.Identity()
     ways: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
         "stock": (model, contextlib.nullcontext),
@@ -210,16 +215,32 @@ def _bar(way: dict[str, Any], longest: float) -> tuple[int, int]:
     return whole - part, part
 
 
-def plot(result: dict[str, Any], path: Path) -> None:
-    """The same bars as a picture, in the format of the path's ending.
+def require_plot(path: Path) -> None:
+    """What plot needs, before minutes of measuring.
 
     Raises:
-      InputError: matplotlib is not there, or it does not know the ending.
+      InputError: matplotlib is not there, it does not know the path's ending, or the path can't be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(f"--plot needs matplotlib: {error}") from error
+    endings = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in endings:
+        raise InputError(f"--plot {path}: {path.suffix or 'no ending'} is none of {', '.join(sorted(endings))}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"--plot {path}: it can't be written")
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """The same bars as a picture, in the format of the path's ending.
+
+    Raises:
+      InputError: as require_plot.
+    """
+    require_plot(path)
+    from matplotlib.figure import Figure
+
     ways = result["ways"]
     names = [way["way"] for way in ways]
     rest = [min(way["step_ms"], way["without_ms"]) for way in ways]
@@ -234,5 +255,5 @@ def plot(result: dict[str, Any], path: Path) -> None:
     axes.legend()
     try:
         figure.savefig(path)
-    except ValueError as error:
+    except OSError as error:
         raise InputError(f"--plot {path}: {error}") from error

@@ -533,6 +533,64 @@ def test_norms_that_do_not_fit_stay_with_stock(change):
         assert "1 of 2 attention modules stay" in switch.report.replaced[0].reason
 
 
+@pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
+def test_float64_is_projected_once(case):
+    """Projections may have hooks, and draw random numbers: where stock is called, nothing was computed before."""
+    model = case.model().to(torch.float64)
+    batch = {name: in_float64(value) for name, value in case.batch().items()}
+    seen = []
+    for name, module in model.named_modules():
+        if name.endswith(("to_q", "add_q_proj")):
+            module.register_forward_hook(lambda *_, name=name: seen.append(name))
+    want = results(model, batch)
+    stocks = [*seen]
+    seen.clear()
+    with switch_to_gyrograd(model), Watched() as watched:
+        assert_same(results(model, batch), want)
+    assert watched.calls == []
+    assert seen == stocks and stocks
+
+
+def in_float64(value):
+    if isinstance(value, tuple):
+        return tuple(map(in_float64, value))
+    return value.double() if torch.is_tensor(value) and value.is_floating_point() else value
+
+
+def test_norms_that_a_global_hook_sees_are_stocks():
+    model, batch = FLUX.model().eval(), FLUX.batch()
+    seen = []
+    with switch_to_gyrograd(model):
+        hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+        _, calls = joint_calls(model, batch)
+        hook.remove()
+        assert calls == 0
+        assert model.transformer_blocks[0].attn.norm_q in seen
+        assert joint_calls(model, batch)[1] == 2
+
+
+@pytest.mark.parametrize("case", [FLUX, HUNYUAN, QWEN, WAN], ids=lambda case: case.name)
+def test_attention_that_is_put_there_after_is_called(case, monkeypatch):
+    model, batch = case.model().eval(), case.batch()
+    module = inspect.getmodule(type(model))
+    attend, calls = module.dispatch_attention_fn, []
+
+    def counted(*arguments, **keywords):
+        calls.append(1)
+        return attend(*arguments, **keywords)
+
+    def count():
+        with monkeypatch.context() as patch, torch.no_grad():
+            patch.setattr(module, "dispatch_attention_fn", counted)
+            calls.clear()
+            output(model, batch)
+        return len(calls)
+
+    want = count()
+    with switch_to_gyrograd(model):
+        assert count() == want > 0
+
+
 def test_a_model_without_norms_is_left():
     model = SD3.model(qk_norm=None, dual_attention_layers=())
     before = attention_processor.JointAttnProcessor2_0.__call__

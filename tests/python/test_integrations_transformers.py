@@ -189,6 +189,24 @@ def test_function_in_float32(code, batch, calls):
             assert_close(got, expected, 1e-5)
 
 
+@pytest.mark.parametrize("one_head, swapped", [(True, (True, True)), (False, (True, False)), (False, (False, True))])
+def test_queries_and_keys_have_orders_of_their_own(one_head, swapped, calls):
+    """As stock's have: views of [B, S, N, D], or not, or one head of keys, which is both."""
+    _, function, replaced = both("88a9b6c75b230609")
+    generator = torch.Generator().manual_seed(3)
+
+    def row(heads, is_swapped):
+        x = torch.randn(2, 5, heads, 16, generator=generator).transpose(1, 2)
+        return x if is_swapped else x.contiguous()
+
+    q, k = row(4, swapped[0]), row(1 if one_head else 2, swapped[1])
+    tables = torch.randn(2, 2, 5, 16, generator=generator)
+    for got, want in zip(replaced(q, k, *tables), function(q, k, *tables), strict=True):
+        assert_same(got, want)
+        assert got.shape[1] == 1 or got.stride() == want.stride()
+    assert calls == (["rotary_qk"] if one_head else ["rotary", "rotary"])
+
+
 WITH_AXIS = [
     code
     for code, known in ROTARIES.items()
@@ -718,6 +736,43 @@ def test_attention_is_called_as_before(name, switch):
     assert ("dropout", 0.25) in want[0][3].items() or not dropout
 
 
+def calls_of(attention, x, tables):
+    """What calls of an attention's forward give: types of the results, or the words of the errors."""
+
+    def call(*arguments, **keywords):
+        try:
+            return [type(one) for one in attention(*arguments, **keywords)]
+        except TypeError as error:
+            return str(error)
+
+    cache = transformers.DynamicCache
+    return {
+        "old name": call(x, tables, None, past_key_values=cache()),
+        "old name, None": call(x, tables, None, past_key_values=None),
+        "both names": call(x, tables, None, cache=cache(), past_key_values=cache()),
+        "no mask": call(x, tables),
+        "rows alone": call(x),
+        "nothing": call(),
+        "one too many": call(x, tables, None, None, 3),
+        "dropout": call(x, tables, None, dropout=0.5),
+        "window": call(x, tables, None, sliding_window=3),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*past_key_values:FutureWarning")
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "exaone4"])
+def test_arguments_of_an_attention_are_stocks(name, switch):
+    """Its cache's old name, what it requires, and what it refuses."""
+    made = model(name)
+    attention = made.model.layers[0].self_attn
+    generator = torch.Generator().manual_seed(1)
+    x, tables = torch.randn(1, 4, 32, generator=generator), torch.randn(2, 1, 4, 8, generator=generator)
+    want = calls_of(attention, x, tuple(tables))
+    assert isinstance(want["old name"], list)
+    switch(made)
+    assert calls_of(attention, x, tuple(tables)) == want
+
+
 # ---- finding
 
 
@@ -789,15 +844,27 @@ def test_a_norm_of_another_class_is_stock(switch, calls):
     assert set(calls) == {"rotary_qk"}
 
 
+def test_a_norm_whose_class_is_changed_after_is_stock(switch, calls, monkeypatch):
+    made, inputs = model("qwen3"), batch("qwen3")
+    norm = modeling_of("qwen3").Qwen3RMSNorm
+    forward = norm.forward
+    switch(made)
+    monkeypatch.setattr(norm, "forward", lambda self, x: 3 * forward(self, x))
+    gradients_of(made, inputs)
+    assert set(calls) == {"rotary_qk"}
+
+
 def test_several_models_and_modules_at_once(switch):
     llama = modeling_of("llama")
     report = switch([model("qwen3"), llama]).report
     assert {finding.place.split(".")[2] for finding in report.replaced} == {"qwen3", "llama"}
 
 
-@pytest.mark.parametrize("thing", ["a name", 3, [None]])
-def test_other_things_are_refused(thing):
-    with pytest.raises(TypeError, match=r"switch_to_gyrograd"):
+@pytest.mark.parametrize(
+    "thing, kind", [("a name", "str"), (3, "int"), ([None], "NoneType"), ({"a": 1}, "dict"), (torch.nn.Linear, "type")]
+)
+def test_other_things_are_refused(thing, kind):
+    with pytest.raises(TypeError, match=rf"switch_to_gyrograd: a {kind} is neither"):
         switched.switch_to_gyrograd(thing)
 
 

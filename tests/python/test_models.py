@@ -77,6 +77,21 @@ def test_unknown_kind_of_picture(result, tmp_path):
         _models.plot(result, tmp_path / "bars.xyz")
 
 
+@pytest.mark.parametrize("path", ["bars.xyz", "bars", "absent/bars.svg", "folder.svg"])
+def test_a_picture_that_can_not_be_is_refused_first(tmp_path, monkeypatch, path):
+    """Before anything is measured."""
+    (tmp_path / "folder.svg").mkdir()
+    monkeypatch.setattr(_models, "_step", None)
+    with pytest.raises(InputError, match=rf"--plot .*{path}: "):
+        _models.measure(options(*TINY, f"--plot={tmp_path / path}"))
+
+
+def test_a_picture_without_room(result, tmp_path):
+    (tmp_path / "bars.svg").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"--plot .*bars\.svg: .*No space"):
+        _models.plot(result, tmp_path / "bars.svg")
+
+
 def test_bars_of_noise_have_a_size():
     way = {"way": "stock", "step_ms": 10.0, "without_ms": 11.0, "share": -0.1}
     assert _models._bar(way, 20.0) == (_models._BAR // 2, 0)
@@ -84,7 +99,12 @@ def test_bars_of_noise_have_a_size():
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [(["--heads=3"], "--heads is 3"), (["--head-dim=6"], "--head-dim is 6")],
+    [
+        (["--heads=3"], "--heads is 3"),
+        (["--head-dim=6"], "--head-dim is 6"),
+        ([*TINY, f"--threads={10**12}"], "PyTorch refuses"),
+        ([*TINY, f"--batch={10**15}"], "PyTorch refuses"),
+    ],
 )
 def test_other_sizes_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):

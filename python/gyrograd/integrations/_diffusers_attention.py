@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from diffusers.models.normalization import FP32LayerNorm, RMSNorm
 from torch import nn
 
-from gyrograd.integrations._diffusers_rotary import are_rows, are_tables, parts, wan_turned
+from gyrograd.integrations._diffusers_rotary import TYPES, are_rows, are_tables, parts, projected_type, wan_turned
 from gyrograd.integrations._fingerprint import fingerprint
 from gyrograd.integrations._known_diffusers import NORMS
 from gyrograd.integrations._switch import like
@@ -26,6 +26,7 @@ Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key, value, eac
 _OWN_NORMS = [one for one in (FP32LayerNorm, RMSNorm) if fingerprint(one.forward) == NORMS[one.__name__]]
 _NORM_CLASSES = (nn.LayerNorm, nn.RMSNorm, *_OWN_NORMS)
 _NORM_NAMES = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
+_any_global_hook = torch.nn.modules.module._has_any_global_hook
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -156,15 +157,10 @@ def _joined(
     """Query, key and value as attention takes them, or None where gyrograd does not take them."""
     names = _NORM_NAMES if text is not None else _NORM_NAMES[:2]
     query, key, value = image
-    if not are_rows(*image, *(text or ())) or not _have_fitting_weights(attn, names, query.dtype):
+    if not are_rows(*image, *(text or ())):
         return None
-    channels = query.shape[-1]
-    for pair in (tables, text_tables):
-        if pair is None:
-            continue
-        width = pair.cos.shape[-1] * (2 if per_pair else 1)
-        if not are_tables(query, *pair) or width != channels or channels % 2:
-            return None
+    if not _go_together(attn, names, query.dtype, query.shape[-1], (tables, text_tables), per_pair):
+        return None
     encoder = dict(zip(("encoder_query", "encoder_key", "encoder_value"), text or (), strict=False))
     turning: dict[str, Any] = {}
     if tables is not None:
@@ -188,6 +184,21 @@ def _joined(
     if text is not None:
         return joint.query, joint.key, joint.value
     return joint.query, joint.key, value if layout == "BSND" else value.transpose(1, 2)
+
+
+def _go_together(
+    attn: Any, names: Sequence[str], rows: torch.dtype, channels: int, tables: Sequence[Tables | None], per_pair: bool
+) -> bool:
+    """Whether rows of this type and width go with the norms' weights and the tables."""
+    if rows not in TYPES or not _have_fitting_weights(attn, names, rows):
+        return False
+    for pair in tables:
+        if pair is None:
+            continue
+        width = pair.cos.shape[-1] * (2 if per_pair else 1)
+        if not are_tables(rows, *pair) or width != channels or channels % 2:
+            return False
+    return True
 
 
 def _weights(attn: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -236,12 +247,22 @@ def _has_norm(norms: Norms) -> bool:
     return norms.norm_type != "none" or norms.norm_added_type != "none"
 
 
-def _fitting(attn: Any, rows: Any, with_text: bool, *, turns: bool) -> Norms | None:
-    """The norms, where there is something for gyrograd to do and all that can be seen before the projections fits."""
-    if not is_taken(rows):
+def _fitting(
+    attn: Any, rows: Any, with_text: bool, image_rotary_emb: Any, *tables: Tables | None, per_pair: bool = False
+) -> Norms | None:
+    """The norms, where there is something for gyrograd to do and all that can be seen before the projections fits: a
+    stock call after them would project again, and so run their hooks and draw their random numbers twice.
+
+    tables: of each stream that turns; None where image_rotary_emb has none that fit.
+    """
+    turns = image_rotary_emb is not None
+    if not is_taken(rows) or _any_global_hook() or any((one is None) == turns for one in tables):
         return None
-    norms = norms_of(attn, head_dim_of(attn), with_text)
-    return None if isinstance(norms, str) or not (turns or _has_norm(norms)) else norms
+    size, names = head_dim_of(attn), _NORM_NAMES if with_text else _NORM_NAMES[:2]
+    norms = norms_of(attn, size, with_text)
+    if isinstance(norms, str) or not (turns or _has_norm(norms)):
+        return None
+    return norms if _go_together(attn, names, projected_type(rows), size, tables, per_pair) else None
 
 
 # ---- the models
@@ -262,9 +283,9 @@ def cogvideox(stock: Call) -> Call:
         def unchanged() -> Any:
             return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
 
-        norms = _fitting(attn, hidden_states, False, turns=image_rotary_emb is not None)
-        tables = None if image_rotary_emb is None else _real_tables(image_rotary_emb, hidden_states.shape[1])
-        if norms is None or attn.is_cross_attention or (tables is None) != (image_rotary_emb is None):
+        tables = _real_tables(image_rotary_emb, hidden_states.shape[1])
+        norms = _fitting(attn, hidden_states, False, image_rotary_emb, tables)
+        if norms is None or attn.is_cross_attention:
             return unchanged()
         length = encoder_hidden_states.shape[1]
         joint = torch.cat([encoder_hidden_states, hidden_states], dim=1)
@@ -300,7 +321,7 @@ def sd3(stock: Call) -> Call:
             return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, *args, **kwargs)
 
         with_text = encoder_hidden_states is not None
-        norms = _fitting(attn, hidden_states, with_text, turns=False)
+        norms = _fitting(attn, hidden_states, with_text, None)
         if norms is None:
             return unchanged()
         size, length = head_dim_of(attn), hidden_states.shape[1]
@@ -327,7 +348,7 @@ def _added(attn: Any, text: torch.Tensor) -> Rows:
 
 def flux(stock: Call) -> Call:
     """A norm for each stream, text before image; neighbours turn, at all positions. Also both in one stream."""
-    projections, attend = stock.__globals__["_get_qkv_projections"], stock.__globals__["dispatch_attention_fn"]
+    module = stock.__globals__  # looked up at each call, as stock does
 
     @like(stock)
     def __call__(
@@ -343,16 +364,16 @@ def flux(stock: Call) -> Call:
 
         with_text = encoder_hidden_states is not None
         length = encoder_hidden_states.shape[1] if with_text else 0
-        norms = _fitting(attn, hidden_states, with_text, turns=image_rotary_emb is not None)
-        tables = None if image_rotary_emb is None else _real_tables(image_rotary_emb, length + hidden_states.shape[1])
-        if norms is None or with_text != has_text_rows(attn) or (tables is None) != (image_rotary_emb is None):
+        tables = _real_tables(image_rotary_emb, length + hidden_states.shape[1])
+        norms = _fitting(attn, hidden_states, with_text, image_rotary_emb, tables)
+        if norms is None or with_text != has_text_rows(attn):
             return unchanged()
-        rows = projections(attn, hidden_states, encoder_hidden_states)
+        rows = module["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
         image, text = _heads(rows[:3], attn.head_dim), _heads(rows[3:], attn.head_dim) if with_text else None
         turned = _joined(attn, image, text, norms, tables, order="encoder_first")
         if turned is None:
             return unchanged()
-        result = attend(
+        result = module["dispatch_attention_fn"](
             *turned, attn_mask=attention_mask, backend=self._attention_backend, parallel_config=self._parallel_config
         )
         result = result.flatten(2, 3).to(_query_type(attn, image[0].dtype, with_text))
@@ -366,7 +387,7 @@ def flux(stock: Call) -> Call:
 
 def hunyuan_video(stock: Call) -> Call:
     """Image before text; neighbours turn, at the image's positions. A norm for each stream, or one for both."""
-    attend = stock.__globals__["dispatch_attention_fn"]
+    module = stock.__globals__
 
     @like(stock)
     def __call__(
@@ -384,9 +405,9 @@ def hunyuan_video(stock: Call) -> Call:
             return unchanged()
         with_text, size = has_text_rows(attn), head_dim_of(attn)
         length = hidden_states.shape[1]
-        norms = _fitting(attn, hidden_states, with_text, turns=image_rotary_emb is not None)
-        tables = None if image_rotary_emb is None else _real_tables(image_rotary_emb, length)
-        if norms is None or (tables is None) != (image_rotary_emb is None):
+        tables = _real_tables(image_rotary_emb, length)
+        norms = _fitting(attn, hidden_states, with_text, image_rotary_emb, tables)
+        if norms is None:
             return unchanged()
         states = hidden_states if with_text else torch.cat([hidden_states, encoder_hidden_states], dim=1)
         image = _heads((attn.to_q(states), attn.to_k(states), attn.to_v(states)), size)
@@ -394,7 +415,7 @@ def hunyuan_video(stock: Call) -> Call:
         turned = _joined(attn, image, text, norms, tables)
         if turned is None:
             return unchanged()
-        result = attend(
+        result = module["dispatch_attention_fn"](
             *turned,
             attn_mask=attention_mask,
             dropout_p=0.0,
@@ -415,7 +436,7 @@ def hunyuan_video(stock: Call) -> Call:
 
 def qwen_image(stock: Call) -> Call:
     """A norm for each stream, and complex tables for each; text before image."""
-    attend = stock.__globals__["dispatch_attention_fn"]
+    module = stock.__globals__
 
     @like(stock)
     def __call__(
@@ -441,13 +462,13 @@ def qwen_image(stock: Call) -> Call:
         if encoder_hidden_states is None or attention_mask is not None:
             return unchanged()  # which refuses it
         length, size = encoder_hidden_states.shape[1], head_dim_of(attn)
-        norms = _fitting(attn, hidden_states, True, turns=image_rotary_emb is not None)
         tables = text_tables = None
         if image_rotary_emb is not None:
             image_freqs, text_freqs = image_rotary_emb
             tables = _complex_tables(image_freqs, hidden_states.shape[1])
             text_tables = _complex_tables(text_freqs, length)
-        if norms is None or any((one is None) != (image_rotary_emb is None) for one in (tables, text_tables)):
+        norms = _fitting(attn, hidden_states, True, image_rotary_emb, tables, text_tables, per_pair=True)
+        if norms is None:
             return unchanged()
         image = _heads((attn.to_q(hidden_states), attn.to_k(hidden_states), attn.to_v(hidden_states)), size)
         text = _heads(_added(attn, encoder_hidden_states), size)
@@ -458,7 +479,7 @@ def qwen_image(stock: Call) -> Call:
         if encoder_hidden_states_mask is not None:
             seen = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
             mask = torch.cat([encoder_hidden_states_mask, seen], dim=1)[:, None, None, :]
-        result = attend(
+        result = module["dispatch_attention_fn"](
             *turned,
             attn_mask=mask,
             dropout_p=0.0,
@@ -475,8 +496,7 @@ def qwen_image(stock: Call) -> Call:
 
 def wan(stock: Call) -> Call:
     """Its rotary alone: its norms are over all heads of a position."""
-    names = ("_get_qkv_projections", "dispatch_attention_fn")
-    projections, attend = (stock.__globals__[name] for name in names)
+    module = stock.__globals__
 
     @like(stock)
     def __call__(
@@ -492,13 +512,16 @@ def wan(stock: Call) -> Call:
 
         if rotary_emb is None or attn.add_k_proj is not None or not is_taken(hidden_states):
             return unchanged()  # cross-attention: nothing turns
-        query, key, value = projections(attn, hidden_states, encoder_hidden_states)
+        rows_type = projected_type(hidden_states)
+        if rows_type not in TYPES or not are_tables(rows_type, *rotary_emb):
+            return unchanged()
+        query, key, value = module["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
         rows = (attn.norm_q(query), attn.norm_k(key), value)
         query, key, value = (one.unflatten(2, (attn.heads, -1)) for one in rows)
         query, key = (wan_turned(one, *rotary_emb) for one in (query, key))
         if query is None or key is None:
             return unchanged()
-        result = attend(
+        result = module["dispatch_attention_fn"](
             query,
             key,
             value,

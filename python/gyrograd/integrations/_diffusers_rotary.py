@@ -24,13 +24,16 @@ def are_rows(*tensors: Any) -> bool:
     return is_taken(*tensors) and first.dtype in TYPES and all(one.dtype == first.dtype for one in tensors)
 
 
-def are_tables(rows: torch.Tensor, cos: Any, sin: Any) -> bool:
-    """Whether they are a pair of tables whose type goes with the rows'."""
+def projected_type(rows: torch.Tensor) -> torch.dtype:
+    """The type that projections of these rows have; autocast leaves float64."""
+    casts = torch.is_autocast_enabled("cpu") and rows.dtype != torch.float64
+    return torch.get_autocast_dtype("cpu") if casts else rows.dtype
+
+
+def are_tables(rows: torch.dtype, cos: Any, sin: Any) -> bool:
+    """Whether they are a pair of tables whose type goes with that of the rows."""
     return (
-        is_taken(cos, sin)
-        and cos.shape == sin.shape
-        and cos.dtype == sin.dtype
-        and cos.dtype in (rows.dtype, torch.float32)
+        is_taken(cos, sin) and cos.shape == sin.shape and cos.dtype == sin.dtype and cos.dtype in (rows, torch.float32)
     )
 
 
@@ -43,7 +46,7 @@ def parts(tables: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 def _turned(rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: str, per_pair: bool) -> torch.Tensor | None:
     """The rows turned, or None where gyrograd does not take them; tables of the rows' rank."""
-    if not (are_rows(rows) and are_tables(rows, cos, sin)) or cos.dim() != rows.dim() or not fits(rows, cos):
+    if not (are_rows(rows) and are_tables(rows.dtype, cos, sin)) or cos.dim() != rows.dim() or not fits(rows, cos):
         return None
     if rows.shape[-1] % 2 or rows.shape[-1] != cos.shape[-1] * (2 if per_pair else 1):
         return None

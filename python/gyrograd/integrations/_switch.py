@@ -186,7 +186,8 @@ def stock(owner: Any, attribute: str) -> Any:
 
 def unreplaced(thing: Any) -> Any:
     """The stock object in whose place this one stands; any other object itself."""
-    return next((hold.stock for hold in _holds.values() if hold.replacement is thing), thing)
+    with _lock:
+        return next((hold.stock for hold in _holds.values() if hold.replacement is thing), thing)
 
 
 def _hold(replacements: Iterable[Replacement]) -> list[_Hold]:

@@ -63,8 +63,9 @@ def replacement(
     """A forward of the stock one's meaning; the same one each time. known_norms: classes of the same module. What the
     module offers, its rotary function among it, is looked up in it at each call.
     """
-    norms = dict(known_norms)
-    module = unwrapped(stock).__globals__
+    norms = {kind: (norm, kind.forward) for kind, norm in known_norms}
+    inner = unwrapped(stock)
+    module = inner.__globals__
 
     def forward(
         self: Any,
@@ -76,7 +77,9 @@ def replacement(
     ) -> tuple[Tensor, Tensor | None]:
         is_normed = attention.condition is None or getattr(self, attention.condition)
         if position_embeddings is None or "past_key_values" in kwargs or not is_normed:
-            return stock(self, hidden_states, position_embeddings, attention_mask, cache, **kwargs)
+            if "past_key_values" not in kwargs or cache is not None:
+                kwargs["cache"] = cache  # under its old name the stock forward takes it alone
+            return stock(self, hidden_states, position_embeddings, attention_mask, **kwargs)
         query, key, value, gate = _projected(attention, self, hidden_states)
         q_norm, k_norm = (getattr(self, name) for name in attention.norms)
         cos, sin = position_embeddings
@@ -92,19 +95,21 @@ def replacement(
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx, kwargs=kwargs)
 
+        options = {"scaling": self.scaling}
         if attention.passes_window:
             is_full = attention.has_layer_types and not self.is_sliding
-            kwargs["sliding_window"] = None if is_full else self.sliding_window
-        kwargs["dropout"] = self.attention_dropout if attention.has_dropout and self.training else 0.0
+            options["sliding_window"] = None if is_full else self.sliding_window
+        options["dropout"] = self.attention_dropout if attention.has_dropout and self.training else 0.0
         attend = module["ALL_ATTENTION_FUNCTIONS"].get_interface(
             self.config._attn_implementation, module["eager_attention_forward"]
         )
-        result, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
+        result, weights = attend(self, query, key, value, attention_mask, **options, **kwargs)
         result = result.reshape(*hidden_states.shape[:-1], -1).contiguous()
         if gate is not None:
             result = result * torch.sigmoid(gate)
         return getattr(self, attention.output)(result), weights
 
+    forward.__defaults__ = inner.__defaults__  # arguments that the stock forward requires are required
     return like(stock)(forward)
 
 
@@ -122,11 +127,22 @@ def _projected(attention: Attention, module: Any, x: Tensor) -> tuple[Tensor, Te
 
 
 def _normed(
-    rotary: Rotary, norms: Mapping[type, Norm], module: torch.nn.Module, x: Tensor, cos: Tensor, sin: Tensor
+    rotary: Rotary,
+    norms: Mapping[type, tuple[Norm, Callable[..., Any]]],
+    module: torch.nn.Module,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
 ) -> Tensor | None:
-    """Rows [B, S, N, D], normed and turned by tables [B, S, R], as [B, N, S, D]; None where gyrograd can't."""
-    norm = norms.get(type(module))
-    if norm is None or _is_changed(module) or not _fit(rotary, x, module.weight, cos, sin):
+    """Rows [B, S, N, D], normed and turned by tables [B, S, R], as [B, N, S, D]; None where gyrograd can't.
+
+    norms: of each class, and its forward.
+    """
+    kind = type(module)
+    norm, known = norms.get(kind, (None, None))
+    if norm is None or kind.forward is not known or _is_changed(module):
+        return None
+    if not _fit(rotary, x, module.weight, cos, sin):
         return None
     weight = 1.0 + module.weight.float() if norm.adds_one else module.weight
     result = x.dtype if norm.adds_one else torch.promote_types(x.dtype, weight.dtype)

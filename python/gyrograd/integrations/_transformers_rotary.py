@@ -121,13 +121,18 @@ def _fit(rotary: Rotary, rows: Sequence[Tensor], table: Tensor, width: int) -> b
 
 
 def _called(rotary: Rotary, rows: Sequence[Tensor], cos: Tensor, sin: Tensor, width: int) -> tuple[Tensor, ...]:
-    """By one call. The stock function's result has its rows' memory order; a new tensor of the core is contiguous."""
+    """By one call where the rows have one memory order, which stock's results have too; a new tensor of the core is
+    contiguous.
+    """
     first = rows[0]
+    orders = {_is_swapped(x) for x in rows} - {None} if rotary.is_elementwise and first.dim() == 4 else set()
+    if len(orders) == 2:
+        return tuple([_called(rotary, [x], cos, sin, width)[0] for x in rows])
     options: dict[str, Any] = {"per_pair_tables": rotary.tables != "whole"}
     if rotary.part != "all":
         options["rotary_dim"] = width
         options["rotary_offset"] = first.shape[-1] - width if rotary.part == "last" else 0
-    swaps = rotary.is_elementwise and first.dim() == 4 and _is_swapped(first) and _is_swapped(rows[-1])
+    swaps = True in orders
     if swaps:
         rows = [x.transpose(1, 2) for x in rows]
         cos, sin = cos.transpose(1, 2), sin.transpose(1, 2)
@@ -138,10 +143,10 @@ def _called(rotary: Rotary, rows: Sequence[Tensor], cos: Tensor, sin: Tensor, wi
     return tuple([y.transpose(1, 2) for y in results]) if swaps else results
 
 
-def _is_swapped(x: Tensor) -> bool:
-    """[B, N, S, D] as a view of [B, S, N, D]."""
-    strides = x.stride()
-    return strides[1] < strides[2]
+def _is_swapped(x: Tensor) -> bool | None:
+    """[B, N, S, D] as a view of [B, S, N, D]; None for one head or one position, which is both."""
+    shape, strides = x.shape, x.stride()
+    return None if shape[1] == 1 or shape[2] == 1 else strides[1] < strides[2]
 
 
 def _pair(rotary: Rotary, q: Any, k: Any, cos: Any, sin: Any, unsqueeze: int | None) -> tuple[Tensor, ...] | None:

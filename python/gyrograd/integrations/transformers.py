@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ def plan_for(models: Source | Iterable[Source], qk_norm: bool) -> Plan:
 
 def _modules(models: Source | Iterable[Source]) -> list[types.ModuleType]:
     """The modules of the package that the models' classes come from, each once, in order."""
-    is_several = isinstance(models, Iterable) and not isinstance(models, Source)
+    is_several = isinstance(models, Iterable) and not isinstance(models, Source | str | Mapping)
     found: dict[str, types.ModuleType] = {}
     for source in models if is_several else [models]:
         if isinstance(source, types.ModuleType):
@@ -73,7 +73,8 @@ def _modules(models: Source | Iterable[Source]) -> list[types.ModuleType]:
                     if one.__module__.partition(".")[0] in _PACKAGES and one.__module__ in sys.modules:
                         found[one.__module__] = sys.modules[one.__module__]
         else:
-            raise TypeError(f"switch_to_gyrograd: {source!r} is neither a model nor a module of Python")
+            kind = type(source).__name__
+            raise TypeError(f"switch_to_gyrograd: a {kind} is neither a model nor a module of Python")
     return list(found.values())
 
 

@@ -1,7 +1,9 @@
 // Parsing of outputs= and out=, and the rewording of messages.
 #include "calls.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <string_view>
@@ -82,6 +84,14 @@ DType DTypeNamed(const Argument& argument, const std::string& text) {
   DType dtype = DType::kF32;
   if (!ParseDType(text, &dtype)) Raise(PyExc_TypeError, argument, "is '" + text + "'");
   return dtype;
+}
+
+void ReadShape(const Argument& argument, nb::handle object, Array* array) {
+  const auto [shape, type] = nb::cast<std::pair<nb::object, nb::object>>(object);
+  const auto extents = nb::cast<std::vector<std::int64_t>>(shape);
+  const DType dtype = DTypeNamed(argument, nb::cast<std::string>(type));
+  if (extents.size() > kMaxRank) Raise(PyExc_ValueError, argument, "has a rank above 64");
+  ShapeResult(argument, extents, dtype, array);
 }
 
 std::string Words::Say(std::string message) const {

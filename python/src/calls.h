@@ -55,6 +55,9 @@ class Words {
 // The type of this name; TypeError where there is none.
 DType DTypeNamed(const Argument& argument, const std::string& text);
 
+// The shape and type of a tuple (shape, type), which stands for an array where nothing is computed.
+void ReadShape(const Argument& argument, nb::handle object, Array* array);
+
 // Runs a plan with a workspace of its own and the GIL released.
 template <class Plan, class Pointers>
 Status RunPlan(const char* operation, const Plan& plan, const Pointers& pointers) {

@@ -17,6 +17,7 @@
 #include "cann/message.h"
 #include "explain.h"
 #include "gyrograd/gyrograd.h"
+#include "jax_module.h"
 #include "norm_rope_module.h"
 #include "ops/rotary/validate.h"
 #include "options.h"
@@ -180,6 +181,22 @@ nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin
   return FinishResult(x, y);
 }
 
+// What a tracer asks for: the call's refusals, and the options as numbers.
+nb::object TraceRotary(nb::handle x_shape, nb::handle cos_shape, nb::handle sin_shape, nb::handle mode,
+                       nb::handle per_pair_tables, nb::handle rotary_dim, nb::handle rotary_offset) {
+  Array x, cos, sin;
+  ReadShape({kForward, "x"}, x_shape, &x);
+  ReadShape({kForward, "cos"}, cos_shape, &cos);
+  ReadShape({kForward, "sin"}, sin_shape, &sin);
+  RotaryArgs args{.x = x.input(), .cos = cos.input(), .sin = sin.input(), .y = x.output()};
+  args.options = ParseRotaryOptions(kForward, {mode, per_pair_tables, rotary_dim, rotary_offset});
+  RotaryPlan plan;
+  Refusals{x, cos, {}}.RaiseUnlessOk(RotaryPlan::Create(args, &plan));
+  nb::dict numbers;
+  AddRotaryNumbers(args.options, &numbers);
+  return numbers;
+}
+
 // The plan for contiguous tensors of these shapes, in words; the errors are those of the call.
 std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
                                    const std::vector<std::int64_t>& cos_shape, const std::string& dtype,
@@ -215,12 +232,16 @@ void Define(nb::module_& module) {
   InitResults(module);
   DefineNormRope(module);
   DefineExplain(module);
+  DefineJax(module);
   module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a.none(),
              "mode"_a.none(), "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(),
              "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
   module.def("rotary", &RotaryCall, "x"_a.none(), "cos"_a.none(), "sin"_a.none(), "mode"_a.none(),
              "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(), "out"_a.none(),
              "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
+  module.def("trace_rotary", &TraceRotary, "x"_a, "cos"_a, "sin"_a, "mode"_a.none(), "per_pair_tables"_a.none(),
+             "rotary_dim"_a.none(), "rotary_offset"_a.none(),
+             "The options as numbers, for a call on arrays of these (shape, type). Raises what the call would.");
   module.def("describe_rotary_backward", &DescribeRotaryBackward, "dy_shape"_a, "cos_shape"_a, "dtype"_a,
              "table_dtype"_a, nb::kw_only(), "with_x"_a = true, "outputs"_a = nb::none(), "mode"_a.none() = "half",
              "per_pair_tables"_a.none() = false, "rotary_dim"_a = nb::none(), "rotary_offset"_a.none() = 0,

@@ -1,9 +1,7 @@
 // Reading of the keywords; what the types do not use is not looked at.
 #include "norm_rope_arguments.h"
 
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <initializer_list>
 
@@ -13,15 +11,6 @@
 
 namespace gyrograd::python {
 namespace {
-
-// A (shape, type) tuple.
-void ReadShape(const Argument& argument, nb::handle object, Array* array) {
-  const auto [shape, type] = nb::cast<std::pair<nb::object, nb::object>>(object);
-  const auto extents = nb::cast<std::vector<std::int64_t>>(shape);
-  const DType dtype = DTypeNamed(argument, nb::cast<std::string>(type));
-  if (extents.size() > kMaxRank) Raise(PyExc_ValueError, argument, "has a rank above 64");
-  ShapeResult(argument, extents, dtype, array);
-}
 
 std::string ShapeWords(const std::string& word, const ConstTensorView& view, bool strides) {
   std::string text = word + " has shape " + internal::ToString(view.shape);

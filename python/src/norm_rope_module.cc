@@ -3,6 +3,7 @@
 #include "norm_rope_module.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -14,6 +15,7 @@
 #include "core/strides.h"
 #include "norm_rope_arguments.h"
 #include "ops/norm_rope/validate.h"
+#include "options.h"
 
 namespace gyrograd::python {
 namespace {
@@ -36,6 +38,13 @@ struct Slot {
 DType StatisticsType(DType activations) { return activations == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 std::string Phrase(const char* head, const std::string& tail) { return head + tail; }
+
+// The rotation's options as numbers; a mode of -1 where nothing turns.
+void AddRotationNumbers(const std::optional<RotaryOptions>& rotary, Index start, nb::dict* numbers) {
+  AddRotaryNumbers(rotary.value_or(RotaryOptions{}), numbers);
+  if (!rotary) (*numbers)["mode"] = -1;
+  (*numbers)["rope_start"] = start;
+}
 
 // ---- one segment, backward
 
@@ -121,6 +130,14 @@ class ForwardSegment {
                                        .mean = data(s.mean),
                                        .rstd = data(s.rstd)};
     return RunPlan(kOperation, plan, std::span<const NormRopePointers>(&pointers, 1));
+  }
+
+  void AddNumbers(nb::dict* numbers) const {
+    const NormRopeSegment& s = call_.segment;
+    (*numbers)["norm_type"] = static_cast<int>(s.norm_type);
+    (*numbers)["eps"] = s.eps;
+    AddRotationNumbers(s.rotation ? std::optional(s.rotation->options) : std::nullopt,
+                       s.rotation ? s.rotation->first : 0, numbers);
   }
 
   // What y must be, in the order in which the caller sees it.
@@ -301,6 +318,15 @@ class ConcatForward {
   Status Run(const Plan& plan) const { return RunPlan(kOperation, plan, args_); }
   void AddWords(const Keywords&, Words* words) const { AddConcatWords(args_.options.rotary, words); }
 
+  void AddNumbers(nb::dict* numbers) const {
+    const NormRopeConcatOptions& options = args_.options;
+    (*numbers)["norm_type"] = static_cast<int>(options.norm_type);
+    (*numbers)["norm_added_type"] = static_cast<int>(options.norm_added_type);
+    (*numbers)["concat_order"] = static_cast<int>(options.concat_order);
+    (*numbers)["eps"] = args_.eps;
+    AddRotationNumbers(options.rotary, options.rope_start, numbers);
+  }
+
  private:
   const std::optional<ConstTensorView>& Stream(std::size_t i) const {
     const std::array streams = {&args_.query,         &args_.key,         &args_.value,
@@ -378,6 +404,23 @@ class Prepared {
   }
 
   std::string Describe() const { return plan_.Describe(); }
+
+  // The options as numbers, and the shape of each result, None where there is none.
+  nb::object Trace() {
+    nb::dict numbers;
+    call_.AddNumbers(&numbers);
+    numbers["bsnd"] = static_cast<int>(keywords_.bsnd());
+    nb::list shapes;
+    for (const Result& result : results_) {
+      const std::span<const Index> shape = result.array.shape_span();
+      if (result.wanted) {
+        shapes.append(nb::cast(std::vector<Index>(shape.begin(), shape.end())));
+      } else {
+        shapes.append(nb::none());
+      }
+    }
+    return nb::make_tuple(numbers, shapes);
+  }
 
   nb::object Compute() {
     if (std::ranges::any_of(results_, &Result::wanted)) {
@@ -465,6 +508,20 @@ void DefineCall(nb::module_& module) {
              "The call on a dict of all its keywords; a tuple of its results, in order.");
 }
 
+template <class Call>
+nb::object Trace(nb::dict keywords) {
+  return Prepared<Call>(std::move(keywords), ArrayForm::kShape).Trace();
+}
+
+template <class Call>
+void DefineTrace(nb::module_& module) {
+  const std::string name = std::string("trace_") + Call::kOperation;
+  module.def(
+      name.c_str(), &Trace<Call>, "keywords"_a,
+      "The options as numbers, and the shape of each result, None where there is none; (shape, type) in place of\n"
+      "each array. Raises what the call would.");
+}
+
 std::string DescribeConcatBackward(nb::dict keywords) {
   return Prepared<ConcatBackward>(std::move(keywords), ArrayForm::kShape).Describe();
 }
@@ -476,6 +533,8 @@ void DefineNormRope(nb::module_& module) {
   DefineCall<BackwardSegment>(module);
   DefineCall<ConcatForward>(module);
   DefineCall<ConcatBackward>(module);
+  DefineTrace<ForwardSegment>(module);
+  DefineTrace<ConcatForward>(module);
   module.def("describe_norm_rope_concat_backward", &DescribeConcatBackward, "keywords"_a,
              "The plan that the call would run for contiguous arrays, in words; (shape, type) in place of each array.\n"
              "Raises what the call would.");

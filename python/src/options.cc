@@ -135,6 +135,13 @@ RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& ke
   return options;
 }
 
+void AddRotaryNumbers(const RotaryOptions& options, nb::dict* numbers) {
+  (*numbers)["mode"] = static_cast<int>(options.mode);
+  (*numbers)["per_pair_tables"] = static_cast<int>(options.per_pair_tables);
+  (*numbers)["rotary_dim"] = options.rotary_dim.value_or(-1);
+  (*numbers)["rotary_offset"] = options.rotary_offset;
+}
+
 Execution ParseExecution(const char* operation, nb::handle threads, nb::handle cpu_target) {
   constexpr std::array kTargets = {CpuTarget::kBest, CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon,
                                    CpuTarget::kPortable};

@@ -29,6 +29,8 @@ std::int64_t ParseInteger(const Argument& argument, nanobind::handle object);
 double ParseReal(const Argument& argument, nanobind::handle object);
 RotaryMode ParseMode(const char* operation, nanobind::handle mode);
 RotaryOptions ParseRotaryOptions(const char* operation, const RotaryKeywords& keywords);
+// The options under their keywords, as numbers; -1 for a rotary_dim that is not given.
+void AddRotaryNumbers(const RotaryOptions& options, nanobind::dict* numbers);
 Execution ParseExecution(const char* operation, nanobind::handle threads, nanobind::handle cpu_target);
 NormType ParseNormType(const Argument& argument, nanobind::handle type);
 // Nothing for "none".

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import gyrograd as gg
+import gyrograd.jax as gj
 import gyrograd.torch as gt
 from gyrograd import _core, _reference
 from gyrograd._types import Array, Array_co
@@ -48,14 +49,15 @@ CALLS = [
 RESULTS = [gg.NormRope, gg.NormRopeGradients, gg.NormRopeConcat, gg.NormRopeConcatGradients]
 
 
-TORCH_CALLS = [getattr(gt, name) for name in gt.__all__]
+FRAMEWORK_CALLS = [getattr(module, name) for module in (gt, gj) for name in module.__all__]
+OWN = {gt: set(), gj: {"in_place"}}  # keywords that the plain calls have not
 
 
 def name_of(value):
     return value.__name__
 
 
-@pytest.mark.parametrize("function", [*CALLS, *TORCH_CALLS], ids=lambda f: f"{f.__module__}.{f.__name__}")
+@pytest.mark.parametrize("function", [*CALLS, *FRAMEWORK_CALLS], ids=lambda f: f"{f.__module__}.{f.__name__}")
 def test_calls_are_introspectable(function):
     """inspect and help() have every parameter with its type, and the result's."""
     signature = inspect.signature(function)
@@ -116,17 +118,19 @@ def test_fields_of_results(result):
     assert {hint for name, hint in hints.items() if name not in always} == {Array_co | None}
 
 
+@pytest.mark.parametrize("module", OWN, ids=name_of)
 @pytest.mark.parametrize("name", ["rotary", "norm_rope", "norm_rope_concat"])
-def test_torch_calls_have_the_plain_calls_parameters(name):
+def test_framework_calls_have_the_plain_calls_parameters(module, name):
     """Their names, order and defaults, but for what chooses results, memory and threads; and each is documented."""
-    plain, ours = (inspect.signature(getattr(module, name)).parameters for module in (gg, gt))
+    plain, ours = (inspect.signature(getattr(m, name)).parameters for m in (gg, module))
     kept = {key: p.default for key, p in plain.items() if key not in ("outputs", "out", "threads", "cpu_target")}
-    assert {key: p.default for key, p in ours.items()} == kept
+    ours = {key: p.default for key, p in ours.items() if key not in OWN[module]}
+    assert ours == kept
     assert list(ours) == list(kept)
 
 
-@pytest.mark.parametrize("function", TORCH_CALLS, ids=name_of)
-def test_torch_calls_are_documented(function):
+@pytest.mark.parametrize("function", FRAMEWORK_CALLS, ids=name_of)
+def test_framework_calls_are_documented(function):
     for name in inspect.signature(function).parameters:
         word = "norm_query_weight, norm_query_bias ..." if re.match("norm_.*_(weight|bias)$", name) else name
         assert re.search(rf"\b{re.escape(word)}", function.__doc__)

@@ -59,7 +59,7 @@ def test_every_compiled_block_is_tested():
     assert [language for language, _, _ in COMPILED] == [language for language in PACKAGES for _ in programs(language)]
 
 
-@pytest.mark.parametrize("program", programs("python"), ids=["rotary", "norm_rope", "torch"])
+@pytest.mark.parametrize("program", programs("python"), ids=["model", "rotary", "norm_rope", "torch", "dtensor", "jax"])
 def test_python_block(tmp_path: pathlib.Path, program: Program):
     source = tmp_path / "program.py"
     source.write_text(program.code)

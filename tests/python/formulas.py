@@ -97,15 +97,15 @@ def assert_same_bits(got, want):
     assert same.all(), f"{np.count_nonzero(~same)} of {got.size} elements differ, first at {np.argwhere(~same)[0]}"
 
 
-def assert_table_gradient(got, terms, shape, mode, activations, per_pair=False):
-    """Within the promised bound of the exact sum, and then rounded once."""
+def assert_table_gradient(got, terms, shape, mode, activations, per_pair=False, ranks=0):
+    """Within the promised bound of the exact sum, with float32 sums of several ranks added, and then rounded once."""
     exact = sum_to(terms, shape, mode, per_pair)
     magnitude = sum_to(np.abs(terms), shape, mode, per_pair)
     count = terms.size // max(exact.size, 1)
     factor, tiny = (1e-14, 2.0**-1073) if activations == np.float64 else (1e-6, 2.0**-149)
     info = ml_dtypes.finfo(got.dtype)
     half_ulp = np.maximum(np.abs(exact) * float(info.eps) / 2, float(info.smallest_subnormal) / 2)
-    bound = factor * magnitude + count * tiny + half_ulp
+    bound = (factor + ranks * 2.0**-24) * magnitude + count * tiny + half_ulp
     assert got.shape == tuple(shape)
     error = np.abs(got.astype(np.longdouble) - exact)
     assert (error <= bound).all(), f"worst error is {np.max(error / bound)} times the bound"

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("numpy_rotary.py", "by finite difference"),
         ("jax_rotary.py", "[5.0, 6.0, 7.0, 8.0, -1.0, -2.0, -3.0, -4.0]"),
         ("pytorch_rotary.py", "largest difference from autograd"),
+        ("torch_dtensor.py", "heads     collectives 0  dx the same bits: True"),
         ("torch_learn_frequencies.py", "step  60  loss"),
         ("transformers_switch.py", "largest difference"),
     ],

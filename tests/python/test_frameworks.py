@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from formulas import BF16, MODES, assert_same_bits, problem
+from torch_ways import to_numpy, to_torch
 
 import gyrograd as gg
 from gyrograd import _core
@@ -16,18 +17,6 @@ from gyrograd import _core
 SHAPE, TABLE = (2, 5, 3, 16), (1, 5, 1, 16)
 TORCH = {torch.float64: np.float64, torch.float32: np.float32, torch.float16: np.float16, torch.bfloat16: BF16}
 JAX = {jnp.float32: np.float32, jnp.float16: np.float16, jnp.bfloat16: BF16}
-
-
-def to_torch(array):
-    if array.dtype == BF16:
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array.copy())
-
-
-def to_numpy(tensor):
-    if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(BF16)
-    return np.asarray(tensor)
 
 
 def torch_rotary(x, cos, sin, mode):

@@ -1,8 +1,12 @@
-"""The two ways of a call of gyrograd.torch, for the tests: direct, and through the registered operators."""
+"""The two ways of a call of gyrograd.torch, for the tests: direct, and through the registered operators;
+and arrays as tensors, and back.
+"""
 
 import contextlib
 
+import numpy as np
 import torch
+from formulas import BF16
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WAYS = ("direct", "registered")
@@ -26,6 +30,18 @@ class Watched(TorchDispatchMode):
 def way(name):
     """A context in which calls go this way."""
     return Watched() if name == "registered" else contextlib.nullcontext()
+
+
+def to_torch(array):
+    if array.dtype == BF16:
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def to_numpy(tensor):
+    if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(BF16)
+    return np.asarray(tensor)
 
 
 def leaves(*tensors):

@@ -7,6 +7,8 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from gyrograd.torch._sharded import as_float32, register_rules_once
+
 Tensors = tuple[torch.Tensor, ...]
 LIBRARY = torch.library.Library("gyrograd", "DEF")
 # Any strides go in, and results are contiguous whatever they are: a compiler need not keep an input's layout.
@@ -78,6 +80,7 @@ def _autograd_kernel(
     names = [argument.name for argument in operator._schema.arguments]
 
     def kernel(keys: Any, *arguments: Any) -> Any:
+        register_rules_once()
         if forward_ad._current_level >= 0:
             _refuse_tangents(operator._opname, names, arguments)
         if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)):
@@ -114,7 +117,7 @@ def widened(rows: torch.Tensor, *others: torch.Tensor | None) -> list[torch.Tens
     fit = len(present) <= 1 and present <= {rows.dtype, torch.float32}
     if fit or rows.dtype not in kinds or not present <= set(kinds):
         return list(others)
-    return [None if other is None else other.float() for other in others]
+    return [None if other is None else as_float32(other) for other in others]
 
 
 def to_front(tensor: torch.Tensor, axis: int | None, count: int) -> torch.Tensor:

@@ -10,6 +10,7 @@ from gyrograd import _core
 from gyrograd._norm_rope import NormRope, NormRopeConcat, NormRopeConcatGradients, NormRopeGradients
 from gyrograd.torch._library import Tensors, filled, looped_vmap, named_results, register, widened
 from gyrograd.torch._options import ROWS, in_schema
+from gyrograd.torch._sharded import reduced, widened_if_sharded
 
 Named = Mapping[str, torch.Tensor | None]
 Options = dict[str, Any]
@@ -172,8 +173,15 @@ class NormedOperator:
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients by the registered operator, whose own gradients are refused by name."""
         operator = getattr(torch.ops.gyrograd, f"{self.name}_backward").default
-        results = operator(*incoming, *ctx.saved_tensors, list(wanted), *self.in_schema(ctx.options).values())
-        return named_results(results, wanted)
+        saved = dict(zip(self.saved, ctx.saved_tensors, strict=True))
+        weights = {name: weight for name, weight in saved.items() if name.endswith("weight") and weight is not None}
+        dtype = next((weight.dtype for weight in weights.values()), torch.float32)  # that of all
+        saved |= dict(zip(weights, widened_if_sharded(*weights.values()), strict=True))
+        results = operator(*incoming, *saved.values(), list(wanted), *self.in_schema(ctx.options).values())
+        return tuple(
+            result if name in self.rows else reduced(result, dtype)
+            for name, result in zip(self.tensors, named_results(results, wanted), strict=False)
+        )
 
     # ---- the registered operators
 

@@ -13,6 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from gyrograd import _core
+from gyrograd.torch._sharded import register_rules_once
 
 _are_plain_tensors = _core.are_plain_tensors
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -63,6 +64,8 @@ def check_tensors(operation: str, **tensors: torch.Tensor | None) -> None:
       TypeError: an argument is no tensor.
       ValueError: one is not on the CPU, not strided, nested or quantized.
     """
+    if not _is_compiling():
+        register_rules_once()
     for name, tensor in tensors.items():
         if tensor is None:
             continue

@@ -7,6 +7,7 @@ import torch
 
 from gyrograd import _core
 from gyrograd.torch._library import Tensors, filled, named_results, register, to_front, widened
+from gyrograd.torch._sharded import reduced, widened_if_sharded
 
 NAMES = ("dx", "dcos", "dsin")
 OPTIONS = {"mode": "str", "per_pair_tables": "bool", "rotary_dim": "SymInt?", "rotary_offset": "SymInt"}
@@ -93,7 +94,11 @@ def differentiable_backward(
     options: Sequence[Any],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """dx, dcos, dsin by the registered operator; None where not wanted."""
-    return named_results(ROTARY_BACKWARD(dy, cos, sin, x, list(wanted), *options), wanted)
+    dtype = cos.dtype
+    if wanted[1] or wanted[2]:
+        cos, sin = widened_if_sharded(cos, sin)
+    dx, *sums = named_results(ROTARY_BACKWARD(dy, cos, sin, x, list(wanted), *options), wanted)
+    return dx, *(reduced(total, dtype) for total in sums)
 
 
 def _backward_kernel(dy: Any, cos: Any, sin: Any, x: Any, wanted: Sequence[bool], *options: Any) -> Tensors:

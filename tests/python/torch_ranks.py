@@ -10,7 +10,7 @@ import traceback
 from multiprocessing import connection, forkserver
 from pathlib import Path
 
-START_SECONDS, CALL_SECONDS = 120, 60
+START_SECONDS, CALL_SECONDS = 300, 300  # far more than either takes: two cores may have other work
 
 
 def serve(rank, world_size, file, pipe):

@@ -40,4 +40,5 @@ def run(rank, world_size, file):
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as directory:
-        torch.multiprocessing.spawn(run, (2, os.path.join(directory, "meeting")), 2)
+        arguments = (2, os.path.join(directory, "meeting"))
+        torch.multiprocessing.start_processes(run, arguments, 2, start_method="fork")

@@ -371,8 +371,7 @@ TEST(CannFusedMessages, AreInTheCallersNames) {
   EXPECT_EQ(refusal([](P& p) {
               for (const char* table : {"ropeSin", "ropeCos"}) Redescribe(p[table], {7, 8});
             }),
-            code +
-                "ropeCos has shape [7, 8]; its 7 rows must be at most the length of the shorter joint sequence, 6");
+            code + "ropeCos has shape [7, 8]; its 7 rows must be at most the length of the shorter joint sequence, 6");
   EXPECT_EQ(refusal(Shaped<P>({.head_dim = 7}, {.rope_type = 1})),
             code + "gradQueryOutput has shape [2, 3, 6, 7]; with ropeType 1 its last extent must be divisible by 2");
   EXPECT_EQ(refusal([](P& p) { Share(p, "gradKey", "query"); }),

@@ -69,7 +69,6 @@ class CustomCall:
     Attributes:
       axes: the axes, for operands of these shapes. The first operand has every axis that others may be split over.
       widened: the operands that become float32 where a result of their type is added up over devices.
-      batch: the rule of vmap: the number of samples, which operands are batched, and the operands, batched in front.
       aliases: operand -> the result that takes its memory.
     """
 

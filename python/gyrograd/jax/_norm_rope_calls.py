@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from gyrograd._norm_rope import NormRope, NormRopeConcat, NormRopeConcatGradients, NormRopeGradients
+from gyrograd._norm_rope_names import JOINTS, NORMS, ConcatNames, SegmentNames
 from gyrograd.jax._arrays import Named, flagged, flags_of, varying
 from gyrograd.jax._custom_calls import Arrays, Axes, CustomCall, Names, Numbers, Result, Shapes, looped
 
@@ -119,17 +119,8 @@ def _table(shape: tuple[int, ...], rows: str, heads: str, batch: int, count: int
 # ---- one segment
 
 
-class _Segment(NormedOperator):
-    name = "norm_rope"
-    tensors = ("x", "weight", "bias", "cos", "sin")
-    rows = ("x",)
+class _Segment(SegmentNames, NormedOperator):
     parameters = ("weight", "bias")
-    tables = ("cos", "sin")
-    results = NormRope._fields
-    joints = ("y",)
-    incoming = ("dy",)
-    saved = ("x", "weight", "mean", "rstd", "cos", "sin")
-    gradients = NormRopeGradients._fields
     differentiable = ("x", "weight", "bias")
 
     def uses(self, name: str, options: Options) -> bool:
@@ -169,32 +160,10 @@ class _Segment(NormedOperator):
 
 # ---- the joint operator
 
-_JOINTS = ("query", "key", "value")
-_STREAMS = (*_JOINTS, *(f"encoder_{joint}" for joint in _JOINTS))
-_NORMS = {
-    "query": "norm_query",
-    "key": "norm_key",
-    "encoder_query": "norm_added_query",
-    "encoder_key": "norm_added_key",
-}
 
-
-class _Concat(NormedOperator):
-    name = "norm_rope_concat"
-    gradients = NormRopeConcatGradients._fields
-    differentiable = gradients
-    tables = ("rope_sin", "rope_cos", "encoder_rope_sin", "encoder_rope_cos")
-    tensors = (*gradients, *tables)
-    rows = _STREAMS
-    parameters = tuple(f"{norm}_{member}" for norm in _NORMS.values() for member in ("weight", "bias"))
-    results = NormRopeConcat._fields
-    joints = _JOINTS
-    incoming = tuple(f"grad_{joint}_output" for joint in _JOINTS)
-    saved = (
-        *_NORMS,
-        *(f"{norm}_{member}" for norm in _NORMS.values() for member in ("weight", "mean", "rstd")),
-        *tables,
-    )
+class _Concat(ConcatNames, NormedOperator):
+    parameters = tuple(f"{norm}_{member}" for norm in NORMS.values() for member in ("weight", "bias"))
+    differentiable = ConcatNames.gradients
 
     def uses(self, name: str, options: Options) -> bool:
         if name in self.tables:
@@ -207,7 +176,7 @@ class _Concat(NormedOperator):
 
     def saved_tensors(self, tensors: Named, results: Named, options: Options) -> Named:
         saved = {name: tensors[name] for name in self.tables}
-        for stream, norm in _NORMS.items():
+        for stream, norm in NORMS.items():
             saved[stream] = tensors[stream] if self.norm_of(stream, options) else None
             saved[f"{norm}_weight"] = tensors[f"{norm}_weight"]
             saved |= {f"{norm}_{member}": results[f"{norm}_{member}"] for member in ("mean", "rstd")}
@@ -220,7 +189,7 @@ class _Concat(NormedOperator):
         return {name: -1 if rows is None else rows.shape[1] for name, rows in pairs.items()}
 
     def is_reached(self, name: str, incoming: Named) -> bool:
-        joint = next((joint for joint in _JOINTS if joint in name.split("_")), None)
+        joint = next((joint for joint in JOINTS if joint in name.split("_")), None)
         return joint is None or incoming[f"grad_{joint}_output"] is not None
 
     def names(self, shapes: Mapping[str, tuple[int, ...]], options: Options) -> AxisNames:
@@ -256,7 +225,7 @@ class _Concat(NormedOperator):
                 names.whole |= {of} if of != "s" else set()
                 names.tables[table] = _table(shapes[table], of, "n", batch, max(heads.values(), default=1))
         members = ("weight", "bias", "mean", "rstd")
-        names.stream_of = {f"{norm}_{member}": stream for stream, norm in _NORMS.items() for member in members}
+        names.stream_of = {f"{norm}_{member}": stream for stream, norm in NORMS.items() for member in members}
         return names
 
     @staticmethod
@@ -273,7 +242,7 @@ class _Concat(NormedOperator):
     def _extents(self, shapes: Mapping[str, tuple[int, ...]], options: Options) -> dict[str, tuple[int, ...]]:
         """Joint -> B, N and the joint length, of those that there are."""
         extents = {}
-        for joint, incoming in zip(_JOINTS, self.incoming, strict=True):
+        for joint, incoming in zip(JOINTS, self.incoming, strict=True):
             streams = [shapes[name] for name in (joint, f"encoder_{joint}") if name in shapes]
             if incoming in shapes:
                 extents[joint] = _in_order(shapes[incoming], options)[:3]

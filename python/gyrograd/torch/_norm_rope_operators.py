@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gyrograd import _core
-from gyrograd._norm_rope import NormRope, NormRopeConcat, NormRopeConcatGradients, NormRopeGradients
+from gyrograd._norm_rope_names import JOINTS, NORMS, STREAMS, ConcatNames, SegmentNames
 from gyrograd.torch._library import Tensors, filled, looped_vmap, named_results, register, widened
 from gyrograd.torch._options import ROWS, in_schema
 from gyrograd.torch._sharded import reduced, widened_if_sharded
@@ -321,16 +321,7 @@ def _in_layout(shape: Sequence[Any], options: Options) -> tuple[Any, ...]:
 # ---- one segment
 
 
-class _Segment(NormedOperator):
-    name = "norm_rope"
-    tensors = ("x", "weight", "bias", "cos", "sin")
-    tables = ("cos", "sin")
-    rows = ("x",)
-    results = NormRope._fields
-    joints = ("y",)
-    incoming = ("dy",)
-    saved = ("x", "weight", "mean", "rstd", "cos", "sin")
-    gradients = NormRopeGradients._fields
+class _Segment(SegmentNames, NormedOperator):
     options = {"norm_type": "str?", "eps": "float"} | _ROTATION
 
     def are_there(self, tensors: Named, options: Options) -> tuple[bool, ...]:
@@ -362,16 +353,6 @@ class _Segment(NormedOperator):
 
 # ---- the joint operator
 
-_JOINTS = ("query", "key", "value")
-_STREAMS = (*_JOINTS, *(f"encoder_{joint}" for joint in _JOINTS))
-_NORMS = {
-    "query": "norm_query",
-    "key": "norm_key",
-    "encoder_query": "norm_added_query",
-    "encoder_key": "norm_added_key",
-}
-_TABLES = ("rope_sin", "rope_cos", "encoder_rope_sin", "encoder_rope_cos")
-
 
 def _norm_of(stream: str, options: Options) -> str | None:
     return options["norm_added_type" if stream.startswith("encoder") else "norm_type"]
@@ -382,32 +363,19 @@ def _stand_in(rows: torch.Tensor | None) -> torch.Tensor | None:
     return None if rows is None else rows.new_empty(()).expand(rows.shape)
 
 
-class _Concat(NormedOperator):
-    name = "norm_rope_concat"
-    gradients = NormRopeConcatGradients._fields
-    tensors = (*gradients, *_TABLES)
-    tables = _TABLES
-    rows = _STREAMS
-    results = NormRopeConcat._fields
-    joints = _JOINTS
-    incoming = tuple(f"grad_{joint}_output" for joint in _JOINTS)
-    saved = (
-        *_NORMS,
-        *(f"{norm}_{member}" for norm in _NORMS.values() for member in ("weight", "mean", "rstd")),
-        *_TABLES,
-    )
+class _Concat(ConcatNames, NormedOperator):
     options = {"norm_type": "str?", "norm_added_type": "str?", "concat_order": "str", "eps": "float"} | _ROTATION
 
     def are_there(self, tensors: Named, options: Options) -> tuple[bool, ...]:
-        there = [tensors[joint] is not None or tensors[f"encoder_{joint}"] is not None for joint in _JOINTS]
-        for stream in _NORMS:
+        there = [tensors[joint] is not None or tensors[f"encoder_{joint}"] is not None for joint in JOINTS]
+        for stream in NORMS:
             norm, is_given = _norm_of(stream, options), tensors[stream] is not None
             there += [is_given and has_mean(norm), is_given and is_norm(norm)]
         return tuple(there)
 
     def saved_tensors(self, tensors: Named, results: Named, options: Options) -> Named:
-        saved = {name: tensors[name] if _uses_tables(options) else None for name in _TABLES}
-        for stream, norm in _NORMS.items():
+        saved = {name: tensors[name] if _uses_tables(options) else None for name in self.tables}
+        for stream, norm in NORMS.items():
             kind = _norm_of(stream, options)
             saved[stream] = tensors[stream] if is_norm(kind) else None
             saved[f"{norm}_weight"] = tensors[f"{norm}_weight"] if _has_parameter(kind, "weight") else None
@@ -421,24 +389,24 @@ class _Concat(NormedOperator):
         return saved
 
     def differentiable(self, incoming: Sequence[Any], tensors: Named, options: Options) -> tuple[bool, ...]:
-        reached = dict(zip(_JOINTS, (gradient is not None for gradient in incoming), strict=True))
-        reached = {stream: tensors[stream] and reached[stream.removeprefix("encoder_")] for stream in _STREAMS}
+        reached = dict(zip(JOINTS, (gradient is not None for gradient in incoming), strict=True))
+        reached = {stream: tensors[stream] and reached[stream.removeprefix("encoder_")] for stream in STREAMS}
         parameters = [
             reached[stream] and tensors[f"{norm}_{member}"] and _has_parameter(_norm_of(stream, options), member)
-            for stream, norm in _NORMS.items()
+            for stream, norm in NORMS.items()
             for member in _MEMBERS
         ]
         return *reached.values(), *parameters
 
     def shapes(self, tensors: Named, options: Options) -> Mapping[str, tuple[Any, ...]]:
         shapes = {}
-        for joint in _JOINTS:
+        for joint in JOINTS:
             streams = [tensors[name] for name in (joint, f"encoder_{joint}") if tensors[name] is not None]
             if streams:
                 b, _, n, d = streams[0].shape
                 rows = sum(stream.shape[1] for stream in streams)
                 shapes[joint] = (_in_layout((b, n, rows, d), options), streams[0].dtype)
-        for stream, norm in _NORMS.items():
+        for stream, norm in NORMS.items():
             x = tensors[stream]
             if x is not None:
                 statistics = ((*x.shape[:3], 1), _statistics_type(x))
@@ -447,7 +415,7 @@ class _Concat(NormedOperator):
 
     def gradient_shapes(self, tensors: Named, options: Options) -> Mapping[str, tuple[Any, ...]]:
         shapes = {}
-        for joint, incoming in zip(_JOINTS, self.incoming, strict=True):
+        for joint, incoming in zip(JOINTS, self.incoming, strict=True):
             dy = tensors[incoming]
             if dy is None:
                 continue
@@ -457,7 +425,7 @@ class _Concat(NormedOperator):
             rows = s - encoder_rows if image is None else image.shape[1]
             shapes[joint] = ((b, rows, n, d), dy.dtype)
             shapes[f"encoder_{joint}"] = ((b, encoder_rows, n, d), dy.dtype)
-        for norm in _NORMS.values():
+        for norm in NORMS.values():
             weight = tensors[f"{norm}_weight"]
             if weight is not None:
                 shapes |= {f"{norm}_{member}": (tuple(weight.shape), weight.dtype) for member in _MEMBERS}

@@ -16,7 +16,7 @@ from torch import nn
 from gyrograd.integrations._diffusers_rotary import TYPES, are_rows, are_tables, parts, projected_type, wan_turned
 from gyrograd.integrations._fingerprint import fingerprint
 from gyrograd.integrations._known_diffusers import NORMS
-from gyrograd.integrations._switch import like
+from gyrograd.integrations._switch import otherwise
 from gyrograd.integrations._tensors import is_taken
 from gyrograd.torch import norm_rope_concat
 
@@ -213,9 +213,30 @@ def _weights(attn: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
     return weights
 
 
+def _projected(attn: Any, rows: torch.Tensor) -> Rows:
+    return attn.to_q(rows), attn.to_k(rows), attn.to_v(rows)
+
+
+def _added(attn: Any, text: torch.Tensor) -> Rows:
+    return attn.add_q_proj(text), attn.add_k_proj(text), attn.add_v_proj(text)
+
+
 def _heads(rows: Sequence[torch.Tensor], head_dim: int) -> Rows:
     query, key, value = (one.unflatten(-1, (-1, head_dim)) for one in rows)
     return query, key, value
+
+
+def _attended(stock: Call, processor: Any, rows: Rows, mask: Any, *, is_parallel: bool = True) -> torch.Tensor:
+    """By what the stock function's module has now, as stock does."""
+    result: torch.Tensor = stock.__globals__["dispatch_attention_fn"](
+        *rows,
+        attn_mask=mask,
+        dropout_p=0.0,
+        is_causal=False,
+        backend=processor._attention_backend,
+        parallel_config=processor._parallel_config if is_parallel else None,
+    )
+    return result
 
 
 def _out(attn: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -271,7 +292,7 @@ def _fitting(
 def cogvideox(stock: Call) -> Call:
     """One LayerNorm for both streams, text before image; neighbours turn, at the image's positions."""
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -280,19 +301,16 @@ def cogvideox(stock: Call) -> Call:
         attention_mask: torch.Tensor | None = None,
         image_rotary_emb: Any = None,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
-
         tables = _real_tables(image_rotary_emb, hidden_states.shape[1])
         norms = _fitting(attn, hidden_states, False, image_rotary_emb, tables)
         if norms is None or attn.is_cross_attention:
-            return unchanged()
+            return None
         length = encoder_hidden_states.shape[1]
         joint = torch.cat([encoder_hidden_states, hidden_states], dim=1)
-        rows = _heads((attn.to_q(joint), attn.to_k(joint), attn.to_v(joint)), head_dim_of(attn))
+        rows = _heads(_projected(attn, joint), head_dim_of(attn))
         turned = _joined(attn, rows, None, norms, tables, layout="BNSD", start=length)
         if turned is None:
-            return unchanged()
+            return None
         mask = attention_mask
         if mask is not None:
             mask = attn.prepare_attention_mask(mask, joint.shape[1], joint.shape[0])
@@ -307,7 +325,7 @@ def cogvideox(stock: Call) -> Call:
 def sd3(stock: Call) -> Call:
     """A norm for each stream, image before text; nothing turns. Also the image stream alone."""
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -317,19 +335,16 @@ def sd3(stock: Call) -> Call:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, *args, **kwargs)
-
         with_text = encoder_hidden_states is not None
         norms = _fitting(attn, hidden_states, with_text, None)
         if norms is None:
-            return unchanged()
+            return None
         size, length = head_dim_of(attn), hidden_states.shape[1]
-        image = _heads((attn.to_q(hidden_states), attn.to_k(hidden_states), attn.to_v(hidden_states)), size)
+        image = _heads(_projected(attn, hidden_states), size)
         text = _heads(_added(attn, encoder_hidden_states), size) if with_text else None
         turned = _joined(attn, image, text, norms, layout="BNSD")
         if turned is None:
-            return unchanged()
+            return None
         result = F.scaled_dot_product_attention(*turned, dropout_p=0.0, is_causal=False)
         result = result.transpose(1, 2).flatten(2).to(_query_type(attn, image[0].dtype, with_text))
         if not with_text:
@@ -342,15 +357,10 @@ def sd3(stock: Call) -> Call:
     return __call__
 
 
-def _added(attn: Any, text: torch.Tensor) -> Rows:
-    return attn.add_q_proj(text), attn.add_k_proj(text), attn.add_v_proj(text)
-
-
 def flux(stock: Call) -> Call:
     """A norm for each stream, text before image; neighbours turn, at all positions. Also both in one stream."""
-    module = stock.__globals__  # looked up at each call, as stock does
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -359,23 +369,18 @@ def flux(stock: Call) -> Call:
         attention_mask: torch.Tensor | None = None,
         image_rotary_emb: Any = None,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
-
         with_text = encoder_hidden_states is not None
         length = encoder_hidden_states.shape[1] if with_text else 0
         tables = _real_tables(image_rotary_emb, length + hidden_states.shape[1])
         norms = _fitting(attn, hidden_states, with_text, image_rotary_emb, tables)
         if norms is None or with_text != has_text_rows(attn):
-            return unchanged()
-        rows = module["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
+            return None
+        rows = stock.__globals__["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
         image, text = _heads(rows[:3], attn.head_dim), _heads(rows[3:], attn.head_dim) if with_text else None
         turned = _joined(attn, image, text, norms, tables, order="encoder_first")
         if turned is None:
-            return unchanged()
-        result = module["dispatch_attention_fn"](
-            *turned, attn_mask=attention_mask, backend=self._attention_backend, parallel_config=self._parallel_config
-        )
+            return None
+        result = _attended(stock, self, turned, attention_mask)
         result = result.flatten(2, 3).to(_query_type(attn, image[0].dtype, with_text))
         if not with_text:
             return result
@@ -387,9 +392,8 @@ def flux(stock: Call) -> Call:
 
 def hunyuan_video(stock: Call) -> Call:
     """Image before text; neighbours turn, at the image's positions. A norm for each stream, or one for both."""
-    module = stock.__globals__
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -398,31 +402,21 @@ def hunyuan_video(stock: Call) -> Call:
         attention_mask: torch.Tensor | None = None,
         image_rotary_emb: Any = None,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
-
         if encoder_hidden_states is None or encoder_hidden_states.shape[1] == 0:
-            return unchanged()
+            return None
         with_text, size = has_text_rows(attn), head_dim_of(attn)
         length = hidden_states.shape[1]
         tables = _real_tables(image_rotary_emb, length)
         norms = _fitting(attn, hidden_states, with_text, image_rotary_emb, tables)
         if norms is None:
-            return unchanged()
+            return None
         states = hidden_states if with_text else torch.cat([hidden_states, encoder_hidden_states], dim=1)
-        image = _heads((attn.to_q(states), attn.to_k(states), attn.to_v(states)), size)
+        image = _heads(_projected(attn, states), size)
         text = _heads(_added(attn, encoder_hidden_states), size) if with_text else None
         turned = _joined(attn, image, text, norms, tables)
         if turned is None:
-            return unchanged()
-        result = module["dispatch_attention_fn"](
-            *turned,
-            attn_mask=attention_mask,
-            dropout_p=0.0,
-            is_causal=False,
-            backend=self._attention_backend,
-            parallel_config=self._parallel_config,
-        )
+            return None
+        result = _attended(stock, self, turned, attention_mask)
         result = result.flatten(2, 3).to(_query_type(attn, image[0].dtype, with_text))
         result, added = result[:, :length], result[:, length:]
         if attn.to_out is not None:
@@ -436,9 +430,8 @@ def hunyuan_video(stock: Call) -> Call:
 
 def qwen_image(stock: Call) -> Call:
     """A norm for each stream, and complex tables for each; text before image."""
-    module = stock.__globals__
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -448,19 +441,8 @@ def qwen_image(stock: Call) -> Call:
         attention_mask: torch.Tensor | None = None,
         image_rotary_emb: Any = None,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(
-                self,
-                attn,
-                hidden_states,
-                encoder_hidden_states,
-                encoder_hidden_states_mask,
-                attention_mask,
-                image_rotary_emb,
-            )
-
         if encoder_hidden_states is None or attention_mask is not None:
-            return unchanged()  # which refuses it
+            return None  # which refuses it
         length, size = encoder_hidden_states.shape[1], head_dim_of(attn)
         tables = text_tables = None
         if image_rotary_emb is not None:
@@ -469,24 +451,17 @@ def qwen_image(stock: Call) -> Call:
             text_tables = _complex_tables(text_freqs, length)
         norms = _fitting(attn, hidden_states, True, image_rotary_emb, tables, text_tables, per_pair=True)
         if norms is None:
-            return unchanged()
-        image = _heads((attn.to_q(hidden_states), attn.to_k(hidden_states), attn.to_v(hidden_states)), size)
+            return None
+        image = _heads(_projected(attn, hidden_states), size)
         text = _heads(_added(attn, encoder_hidden_states), size)
         turned = _joined(attn, image, text, norms, tables, text_tables, order="encoder_first", per_pair=True)
         if turned is None:
-            return unchanged()
+            return None
         mask = None
         if encoder_hidden_states_mask is not None:
             seen = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
             mask = torch.cat([encoder_hidden_states_mask, seen], dim=1)[:, None, None, :]
-        result = module["dispatch_attention_fn"](
-            *turned,
-            attn_mask=mask,
-            dropout_p=0.0,
-            is_causal=False,
-            backend=self._attention_backend,
-            parallel_config=self._parallel_config,
-        )
+        result = _attended(stock, self, turned, mask)
         result = result.flatten(2, 3).to(_query_type(attn, image[0].dtype, True))
         added = attn.to_add_out(result[:, :length].contiguous())
         return _out(attn, result[:, length:].contiguous()), added
@@ -496,9 +471,8 @@ def qwen_image(stock: Call) -> Call:
 
 def wan(stock: Call) -> Call:
     """Its rotary alone: its norms are over all heads of a position."""
-    module = stock.__globals__
 
-    @like(stock)
+    @otherwise(stock)
     def __call__(
         self: Any,
         attn: Any,
@@ -507,30 +481,18 @@ def wan(stock: Call) -> Call:
         attention_mask: torch.Tensor | None = None,
         rotary_emb: Any = None,
     ) -> Any:
-        def unchanged() -> Any:
-            return stock(self, attn, hidden_states, encoder_hidden_states, attention_mask, rotary_emb)
-
         if rotary_emb is None or attn.add_k_proj is not None or not is_taken(hidden_states):
-            return unchanged()  # cross-attention: nothing turns
+            return None  # cross-attention: nothing turns
         rows_type = projected_type(hidden_states)
         if rows_type not in TYPES or not are_tables(rows_type, *rotary_emb):
-            return unchanged()
-        query, key, value = module["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
+            return None
+        query, key, value = stock.__globals__["_get_qkv_projections"](attn, hidden_states, encoder_hidden_states)
         rows = (attn.norm_q(query), attn.norm_k(key), value)
         query, key, value = (one.unflatten(2, (attn.heads, -1)) for one in rows)
         query, key = (wan_turned(one, *rotary_emb) for one in (query, key))
         if query is None or key is None:
-            return unchanged()
-        result = module["dispatch_attention_fn"](
-            query,
-            key,
-            value,
-            attn_mask=attention_mask,
-            dropout_p=0.0,
-            is_causal=False,
-            backend=self._attention_backend,
-            parallel_config=self._parallel_config if encoder_hidden_states is None else None,
-        )
+            return None
+        result = _attended(stock, self, (query, key, value), attention_mask, is_parallel=encoder_hidden_states is None)
         return _out(attn, result.flatten(2, 3).type_as(query))
 
     return __call__

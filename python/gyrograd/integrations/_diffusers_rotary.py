@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gyrograd.integrations._switch import like
+from gyrograd.integrations._switch import otherwise
 from gyrograd.integrations._tensors import fits, is_taken
 from gyrograd.torch import rotary
 
@@ -86,12 +86,11 @@ def _complex(x: Any, tables: Any, heads_axis: int) -> torch.Tensor | None:
 def embeddings_rotary(stock: Call) -> Call:
     """Real tables [S, D] of neighbours or halves, or complex ones [B, S, D/2]."""
 
-    @like(stock)
+    @otherwise(stock)
     def apply_rotary_emb(
         x: Any, freqs_cis: Any, use_real: bool = True, use_real_unbind_dim: int = -1, sequence_dim: int = 2
     ) -> Any:
-        result = _real(x, freqs_cis, use_real_unbind_dim, sequence_dim) if use_real else _complex(x, freqs_cis, 2)
-        return stock(x, freqs_cis, use_real, use_real_unbind_dim, sequence_dim) if result is None else result
+        return _real(x, freqs_cis, use_real_unbind_dim, sequence_dim) if use_real else _complex(x, freqs_cis, 2)
 
     return apply_rotary_emb
 
@@ -99,10 +98,9 @@ def embeddings_rotary(stock: Call) -> Call:
 def qwen_rotary(stock: Call) -> Call:
     """Complex tables [S, D/2]; the real form, which no model calls, stays stock."""
 
-    @like(stock)
+    @otherwise(stock)
     def apply_rotary_emb_qwen(x: Any, freqs_cis: Any, use_real: bool = True, use_real_unbind_dim: int = -1) -> Any:
-        result = None if use_real else _complex(x, freqs_cis, 1)
-        return stock(x, freqs_cis, use_real, use_real_unbind_dim) if result is None else result
+        return None if use_real else _complex(x, freqs_cis, 1)
 
     return apply_rotary_emb_qwen
 
@@ -111,12 +109,11 @@ def qwen_rotary(stock: Call) -> Call:
 
 
 def ltx_rotary(stock: Call) -> Call:
-    @like(stock)
+    @otherwise(stock)
     def apply_rotary_emb(x: Any, freqs: Any) -> Any:
-        result = None
         if isinstance(freqs, (tuple, list)) and len(freqs) == 2 and isinstance(x, torch.Tensor) and x.dim() == 3:
-            result = _turned(x, *freqs, "interleave", False)
-        return stock(x, freqs) if result is None else result
+            return _turned(x, *freqs, "interleave", False)
+        return None
 
     return apply_rotary_emb
 

@@ -152,6 +152,22 @@ def like(stock: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[.
     return functools.wraps(stock)
 
 
+def otherwise(stock: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The same for functions that give None where gyrograd can't: the stock function answers there."""
+
+    def decorate(attempt: Callable[..., Any]) -> Callable[..., Any]:
+        attempt = like(stock)(attempt)  # which refuses wrong arguments in the stock function's name
+
+        @like(stock)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            result = attempt(*args, **kwargs)
+            return stock(*args, **kwargs) if result is None else result
+
+        return replacement
+
+    return decorate
+
+
 # ---- what stands in whose place, in this process
 
 _lock = threading.RLock()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 import gyrograd.torch as gt
-from gyrograd.integrations._switch import like
+from gyrograd.integrations._switch import otherwise
 from gyrograd.integrations._tensors import fits, is_taken, with_rank
 
 Tensor = torch.Tensor
@@ -61,8 +61,7 @@ def replacement(rotary: Rotary, stock: Function) -> Function:
     """A function of the stock function's meaning and signature; the same one each time, so that a model that is
     switched again is not compiled again.
     """
-    made = _SIGNATURES[rotary.arguments](rotary, stock)
-    return like(stock)(made)
+    return otherwise(stock)(_SIGNATURES[rotary.arguments](rotary))
 
 
 # ---- the call
@@ -158,126 +157,116 @@ def _one(rotary: Rotary, x: Any, cos: Any, sin: Any, unsqueeze: int | None) -> T
     return None if results is None else results[0]
 
 
-# ---- signatures
+# ---- signatures: functions that give None where gyrograd can't
 
 
-def _q_k(rotary: Rotary, stock: Function) -> Function:
+def _q_k(rotary: Rotary) -> Function:
     def apply(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
-        turned = _pair(rotary, q, k, cos, sin, unsqueeze_dim)
-        return stock(q, k, cos, sin, unsqueeze_dim) if turned is None else turned
+        return _pair(rotary, q, k, cos, sin, unsqueeze_dim)
 
     return apply
 
 
-def _q_k_positions(rotary: Rotary, stock: Function) -> Function:
+def _q_k_positions(rotary: Rotary) -> Function:
     """With an argument position_ids that the function does not read."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any, position_ids: Any = None, unsqueeze_dim: int = 1) -> Any:
-        turned = _pair(rotary, q, k, cos, sin, unsqueeze_dim)
-        return stock(q, k, cos, sin, position_ids, unsqueeze_dim) if turned is None else turned
+        return _pair(rotary, q, k, cos, sin, unsqueeze_dim)
 
     return apply
 
 
-def _q_k_or_none(rotary: Rotary, stock: Function) -> Function:
+def _q_k_or_none(rotary: Rotary) -> Function:
     """Where k is None, the second result is None."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
-        if k is None:
-            turned = _one(rotary, q, cos, sin, unsqueeze_dim)
-            return stock(q, k, cos, sin, unsqueeze_dim) if turned is None else (turned, None)
-        turned = _pair(rotary, q, k, cos, sin, unsqueeze_dim)
-        return stock(q, k, cos, sin, unsqueeze_dim) if turned is None else turned
+        if k is not None:
+            return _pair(rotary, q, k, cos, sin, unsqueeze_dim)
+        turned = _one(rotary, q, cos, sin, unsqueeze_dim)
+        return None if turned is None else (turned, None)
 
     return apply
 
 
-def _q_optional_k(rotary: Rotary, stock: Function) -> Function:
+def _q_optional_k(rotary: Rotary) -> Function:
     """Without k there is one result."""
 
     def apply(q: Any, k: Any = None, cos: Any = None, sin: Any = None, unsqueeze_dim: int = 1) -> Any:
         tables = cos, sin, unsqueeze_dim
-        turned = _one(rotary, q, *tables) if k is None else _pair(rotary, q, k, *tables)
-        return stock(q, k, *tables) if turned is None else turned
+        return _one(rotary, q, *tables) if k is None else _pair(rotary, q, k, *tables)
 
     return apply
 
 
-def _q_k_fixed(rotary: Rotary, stock: Function) -> Function:
+def _q_k_fixed(rotary: Rotary) -> Function:
     """No unsqueeze_dim: the axis is the function's own."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any) -> Any:
-        turned = _pair(rotary, q, k, cos, sin, rotary.unsqueeze)
-        return stock(q, k, cos, sin) if turned is None else turned
+        return _pair(rotary, q, k, cos, sin, rotary.unsqueeze)
 
     return apply
 
 
-def _q_k_last(rotary: Rotary, stock: Function) -> Function:
+def _q_k_last(rotary: Rotary) -> Function:
     """Queries are the last positions of the keys'."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
         turned_k = _one(rotary, k, cos, sin, unsqueeze_dim)
-        turned_q = None
-        if turned_k is not None and isinstance(q, torch.Tensor) and q.dim() == k.dim() and q.dtype == k.dtype:
-            length = q.shape[-2]
-            last_cos, last_sin = (table.unsqueeze(unsqueeze_dim)[..., -length:, :] for table in (cos, sin))
-            turned_q = _one(rotary, q, last_cos, last_sin, None)
-        return stock(q, k, cos, sin, unsqueeze_dim) if turned_q is None else (turned_q, turned_k)
+        if turned_k is None or not isinstance(q, torch.Tensor) or q.dim() != k.dim() or q.dtype != k.dtype:
+            return None
+        length = q.shape[-2]
+        last_cos, last_sin = (table.unsqueeze(unsqueeze_dim)[..., -length:, :] for table in (cos, sin))
+        turned_q = _one(rotary, q, last_cos, last_sin, None)
+        return None if turned_q is None else (turned_q, turned_k)
 
     return apply
 
 
-def _q_k_v_positions(rotary: Rotary, stock: Function) -> Function:
+def _q_k_v_positions(rotary: Rotary) -> Function:
     """Values turn too, and the tables are looked up by position."""
 
     def apply(q: Any, k: Any, v: Any, cos: Any, sin: Any, position_ids: Any, unsqueeze_dim: int = 1) -> Any:
-        if is_taken(cos, sin):
-            tables = cos[position_ids], sin[position_ids]
-            turned = _pair(rotary, q, k, *tables, unsqueeze_dim)
-            turned_v = None if turned is None else _one(rotary, v, *tables, unsqueeze_dim)
-            if turned_v is not None:
-                return (*turned, turned_v)
-        return stock(q, k, v, cos, sin, position_ids, unsqueeze_dim)
+        if not is_taken(cos, sin):
+            return None
+        tables = cos[position_ids], sin[position_ids]
+        turned = _pair(rotary, q, k, *tables, unsqueeze_dim)
+        turned_v = None if turned is None else _one(rotary, v, *tables, unsqueeze_dim)
+        return None if turned_v is None else (*turned, turned_v)
 
     return apply
 
 
-def _q_k_memory(rotary: Rotary, stock: Function) -> Function:
+def _q_k_memory(rotary: Rotary) -> Function:
     """Keys may end in some that do not turn, and repeat the tables: such calls are the stock's."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any, num_k_exclude_rope: int = 0, repeat_freqs_k: bool = False) -> Any:
         is_plain = num_k_exclude_rope == 0 and not repeat_freqs_k
-        turned = _pair(rotary, q, k, cos, sin, None) if is_plain else None
-        return stock(q, k, cos, sin, num_k_exclude_rope, repeat_freqs_k) if turned is None else turned
+        return _pair(rotary, q, k, cos, sin, None) if is_plain else None
 
     return apply
 
 
-def _x(rotary: Rotary, stock: Function) -> Function:
+def _x(rotary: Rotary) -> Function:
     def apply(x: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
-        turned = _one(rotary, x, cos, sin, unsqueeze_dim)
-        return stock(x, cos, sin, unsqueeze_dim) if turned is None else turned
+        return _one(rotary, x, cos, sin, unsqueeze_dim)
 
     return apply
 
 
-def _x_positions(rotary: Rotary, stock: Function) -> Function:
+def _x_positions(rotary: Rotary) -> Function:
     """With two axes of positions it is half mode on each half, which is quarter mode."""
 
     def apply(x: Any, cos: Any, sin: Any, position_ids: Any, unsqueeze_dim: int = 2) -> Any:
-        turned = _one(rotary, x, cos, sin, unsqueeze_dim) if position_ids.shape[-1] == 2 else None
-        return stock(x, cos, sin, position_ids, unsqueeze_dim) if turned is None else turned
+        return _one(rotary, x, cos, sin, unsqueeze_dim) if position_ids.shape[-1] == 2 else None
 
     return apply
 
 
-def _tensor_sin_cos(rotary: Rotary, stock: Function) -> Function:
+def _tensor_sin_cos(rotary: Rotary) -> Function:
     """Sine first."""
 
     def apply(tensor: Any, sin: Any, cos: Any) -> Any:
-        turned = _one(rotary, tensor, cos, sin, rotary.unsqueeze)
-        return stock(tensor, sin, cos) if turned is None else turned
+        return _one(rotary, tensor, cos, sin, rotary.unsqueeze)
 
     return apply
 
@@ -290,37 +279,35 @@ def _complex_pair(rotary: Rotary, q: Any, k: Any, tables: Any) -> tuple[Tensor, 
     return _pair(rotary, q, k, parts[..., 0], parts[..., 1], None)
 
 
-def _complex_q_k(rotary: Rotary, stock: Function) -> Function:
+def _complex_q_k(rotary: Rotary) -> Function:
     """Rows of rank 4, tables of rank 3 [batch, sequence, pairs]."""
 
     def apply(xq: Any, xk: Any, freqs_cis: Any) -> Any:
         is_taken_here = isinstance(freqs_cis, torch.Tensor) and freqs_cis.dim() == 3
-        turned = _complex_pair(rotary, xq, xk, freqs_cis.unsqueeze(rotary.unsqueeze)) if is_taken_here else None
-        return stock(xq, xk, freqs_cis) if turned is None else turned
+        return _complex_pair(rotary, xq, xk, freqs_cis.unsqueeze(rotary.unsqueeze)) if is_taken_here else None
 
     return apply
 
 
-def _complex_vision(rotary: Rotary, stock: Function) -> Function:
+def _complex_vision(rotary: Rotary) -> Function:
     """Rows [batch, sequence, heads, channels], tables of as many numbers as sequence and pairs have."""
 
     def apply(query: Any, key: Any, freqs_ci: Any) -> Any:
-        turned = None
-        if is_taken(query, key) and query.dim() == 4 and isinstance(freqs_ci, torch.Tensor):
-            length, pairs = query.shape[1], query.shape[-1] // 2
-            if freqs_ci.numel() == length * pairs and freqs_ci.is_contiguous():
-                turned = _complex_pair(rotary, query, key, freqs_ci.view(1, length, 1, pairs))
-        return stock(query, key, freqs_ci) if turned is None else turned
+        if not is_taken(query, key) or query.dim() != 4 or not isinstance(freqs_ci, torch.Tensor):
+            return None
+        length, pairs = query.shape[1], query.shape[-1] // 2
+        if freqs_ci.numel() != length * pairs or not freqs_ci.is_contiguous():
+            return None
+        return _complex_pair(rotary, query, key, freqs_ci.view(1, length, 1, pairs))
 
     return apply
 
 
-def _q_k_prefix(rotary: Rotary, stock: Function) -> Function:
+def _q_k_prefix(rotary: Rotary) -> Function:
     """Positions before those of the tables pass: [B, N, prefix + S, D] with tables [S, D]."""
 
     def apply(q: Any, k: Any, cos: Any, sin: Any, **others: Any) -> Any:
-        turned = _after_prefix(rotary, q, k, cos, sin)
-        return stock(q, k, cos, sin, **others) if turned is None else turned
+        return _after_prefix(rotary, q, k, cos, sin)
 
     return apply
 
@@ -345,7 +332,7 @@ def _after_prefix(rotary: Rotary, q: Any, k: Any, cos: Any, sin: Any) -> tuple[T
     return tuple(results)
 
 
-_SIGNATURES: dict[str, Callable[[Rotary, Function], Function]] = {
+_SIGNATURES: dict[str, Callable[[Rotary], Function]] = {
     "q, k": _q_k,
     "q, k, positions": _q_k_positions,
     "q, k or none": _q_k_or_none,

@@ -198,47 +198,8 @@ HWY_INLINE void StoreMember(Member<Arithmetic<T>> v, T* to, std::int64_t count, 
   }
 }
 
-// ---- a step of side-by-side pairs, in natural order
+// ---- a step of side-by-side pairs, as they are: order kBeside
 
-template <class T, bool kFull>
-HWY_INLINE void StoreTurns(Vec<Arithmetic<T>> first, Vec<Arithmetic<T>> second, T* to, std::int64_t count,
-                           bool stream) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    StoreWords<kFull>(JoinWords(first, second), to, count, stream);
-  } else {
-    StoreNatural<T, kFull>(Interleave<Arithmetic<T>>({first, second}), to, count, stream);
-  }
-}
-
-template <class T, bool kFull>
-HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs) {
-  using C = Arithmetic<T>;
-  constexpr std::int64_t lanes = kLanes<C>;
-  const bool more = kFull || pairs > lanes;  // than vectors a hold
-  const std::int64_t first = 2 * std::min(pairs, lanes);
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    const VecU a = LoadWords<kFull>(from, first);
-    const VecU b = more ? LoadWords<kFull>(from + 2 * lanes, 2 * (pairs - lanes)) : hn::Zero(TagU());
-    return {{LowerHalves(a), LowerHalves(b)}, {UpperHalves(a), UpperHalves(b)}};
-  } else {
-    const Tag<C> d;
-    const Member<C> a = LoadNatural<T, kFull>(from, first);
-    const Member<C> b = more ? LoadNatural<T, kFull>(from + 2 * lanes, 2 * (pairs - lanes)) : ZeroMember<C>();
-    return {{hn::ConcatEven(d, a.b, a.a), hn::ConcatEven(d, b.b, b.a)},
-            {hn::ConcatOdd(d, a.b, a.a), hn::ConcatOdd(d, b.b, b.a)}};
-  }
-}
-
-template <class T, bool kFull>
-HWY_INLINE void StoreSideBySide(Pairs<Arithmetic<T>> v, T* to, std::int64_t pairs, bool stream) {
-  constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
-  StoreTurns<T, kFull>(v.m0.a, v.m1.a, to, 2 * std::min(pairs, lanes), stream);
-  if (kFull || pairs > lanes) {
-    StoreTurns<T, kFull>(v.m0.b, v.m1.b, to + 2 * lanes, 2 * (pairs - lanes), stream);
-  }
-}
-
-// The same in order kBeside: as they are.
 template <class T, bool kFull>
 HWY_INLINE Pairs<Arithmetic<T>> LoadBeside(const T* from, std::int64_t pairs) {
   constexpr std::int64_t lanes = kLanes<Arithmetic<T>>;
@@ -265,6 +226,34 @@ HWY_INLINE Pairs<C> MembersApart(const Pairs<C>& v) {
   const Member<C> first = Deinterleave<C>(v.m0);
   const Member<C> second = Deinterleave<C>(v.m1);
   return {{first.a, second.a}, {first.b, second.b}};
+}
+
+// ---- the same in natural order; bf16 by words
+
+template <class T, bool kFull>
+HWY_INLINE Pairs<Arithmetic<T>> LoadSideBySide(const T* from, std::int64_t pairs) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    constexpr std::int64_t lanes = kLanes<float>;
+    const bool more = kFull || pairs > lanes;  // than vectors a hold
+    const VecU a = LoadWords<kFull>(from, 2 * std::min(pairs, lanes));
+    const VecU b = more ? LoadWords<kFull>(from + 2 * lanes, 2 * (pairs - lanes)) : hn::Zero(TagU());
+    return {{LowerHalves(a), LowerHalves(b)}, {UpperHalves(a), UpperHalves(b)}};
+  } else {
+    return MembersApart<Arithmetic<T>>(LoadBeside<T, kFull>(from, pairs));
+  }
+}
+
+template <class T, bool kFull>
+HWY_INLINE void StoreSideBySide(const Pairs<Arithmetic<T>>& v, T* to, std::int64_t pairs, bool stream) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    constexpr std::int64_t lanes = kLanes<float>;
+    StoreWords<kFull>(JoinWords(v.m0.a, v.m1.a), to, 2 * std::min(pairs, lanes), stream);
+    if (kFull || pairs > lanes) {
+      StoreWords<kFull>(JoinWords(v.m0.b, v.m1.b), to + 2 * lanes, 2 * (pairs - lanes), stream);
+    }
+  } else {
+    StoreBeside<T, kFull>(MembersBeside<Arithmetic<T>>(v), to, pairs, stream);
+  }
 }
 
 // ---- a step of pairs in any layout: pairs p .. p + count - 1 of a row

@@ -1,4 +1,4 @@
-"""Problems of a CSV file, computed by the library and compared with the reference, whatever their operator."""
+"""Problems of a CSV file, or one line of text, of any operator: the library compared with the reference."""
 
 import csv
 import os
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from gyrograd import _check_norm_rope_concat, _check_rotary
+from gyrograd import _bench, _check_norm_rope_concat, _check_rotary
 from gyrograd._inputs import InputError
 from gyrograd._verdicts import Verdict
 
@@ -63,6 +63,25 @@ def read_cases(path: Path, operator_name: str | None = None) -> list[Case]:
     if not cases:
         raise InputError(f"{path}: no cases")
     return cases
+
+
+def is_problem(text: str) -> bool:
+    """Whether a text is a problem's line rather than a file's name."""
+    return text.partition(":")[0] in OPERATORS and not Path(text).exists()
+
+
+def read_text(text: str) -> list[Case]:
+    """The problem of a line of text.
+
+    Raises:
+      InputError: it is none, or has fields that the checker does not make arrays for.
+    """
+    try:
+        parts = _bench.parse_problem(text)
+        operator = OPERATORS[parts["operator"]]
+        return [Case(1, text, operator, operator.problem_of(parts))]
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
 
 
 def _operator_of(header: Sequence[str]) -> ModuleType:

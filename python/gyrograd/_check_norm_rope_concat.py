@@ -1,7 +1,8 @@
-"""NormRopeConcat problems of a CSV file: their data, and the comparison of the library with the reference."""
+"""NormRopeConcat problems of a CSV file or a line of text: their data, and their comparison with the reference."""
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,11 +65,21 @@ class Problem(ConcatProblem):
 
 def read_problem(field: Callable[[str, Callable[[str], object]], object]) -> Problem:
     """A problem whose columns `field` reads."""
-    problem = Problem(**{name: field(name, parse) for name, parse in PARSERS.items()})
     try:
-        _core.describe_norm_rope_concat_backward(problem.keywords(problem.shapes()))
+        return _accepted(Problem(**{name: field(name, parse) for name, parse in PARSERS.items()}))
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
+
+
+def problem_of(parts: dict[str, Any]) -> Problem:
+    """The problem of a text's parts."""
+    if not parts["is_plain"]:
+        raise ValueError("problem: only contiguous rows, and plain rotations by one pair of tables, are checked")
+    return _accepted(Problem(**{name: parts[name] for name in Problem.__dataclass_fields__ if name in parts}))
+
+
+def _accepted(problem: Problem) -> Problem:
+    _core.describe_norm_rope_concat_backward(problem.keywords(problem.shapes()))
     return problem
 
 

@@ -1,8 +1,9 @@
-"""Rotary problems of a CSV file: their data, and the comparison of the library with the reference."""
+"""Rotary problems of a CSV file or a line of text: their data, and the comparison of the library with the reference."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,22 @@ HEADERS = ("mode", "type", "cases", "passed", "failed", "dx", "dcos", "dsin")
 
 @dataclass(frozen=True)
 class Problem:
-    """What a line of the file asks for."""
+    """What a line asks for: of a file, or of text, which alone has what follows the ranges."""
 
     mode: str
     dtype: str
     dy: tuple[int, ...]
     cos: tuple[int, ...]
     ranges: dict[str, tuple[float, float]]
+    table_dtype: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    strides: dict[str, list[int]] = field(default_factory=dict)  # in elements; of what is not here: contiguous
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        return self.dy if name in ("dy", "x") else self.cos
+
+    def dtype_of(self, name: str) -> str:
+        return self.dtype if name in ("dy", "x") else self.table_dtype or self.dtype
 
     def __str__(self) -> str:
         return f"{self.mode} {self.dtype} dy {format_shape(self.dy)} cos {format_shape(self.cos)}"
@@ -51,6 +61,24 @@ def read_problem(field: Callable[[str, Callable[[str], object]], object]) -> Pro
     return problem
 
 
+def problem_of(parts: dict[str, Any]) -> Problem:
+    """The problem of a text's parts."""
+    problem = Problem(
+        parts["mode"],
+        parts["dtype"],
+        parts["dy"],
+        parts["tables"],
+        dict.fromkeys(TENSORS, (-2.0, 2.0)),
+        parts["table_dtype"],
+        {name: parts[name] for name in ("per_pair_tables", "rotary_dim", "rotary_offset")},
+        parts["strides"],
+    )
+    _core.describe_rotary_backward(
+        problem.dy, problem.cos, problem.dtype, parts["table_dtype"], mode=problem.mode, **problem.options
+    )
+    return problem
+
+
 def _parse_bound(text: str) -> float:
     try:
         value = float(text)
@@ -66,23 +94,36 @@ def make_tensors(case_id: str, problem: Problem) -> dict[str, np.ndarray]:
     numbers = generator(case_id)
     tensors = {}
     for name in TENSORS:
-        shape = problem.dy if name in ("dy", "x") else problem.cos
+        shape, dtype = problem.shape_of(name), problem.dtype_of(name)
         low, high = problem.ranges[name]
         if low == high:
-            tensors[name] = np.full(shape, low, DTYPES[problem.dtype])
+            tensors[name] = np.full(shape, low, DTYPES[dtype])
             continue
-        values = numbers.random(shape, np.float64 if problem.dtype == "f64" else np.float32)
+        values = numbers.random(shape, np.float64 if dtype == "f64" else np.float32)
         values *= high - low
         values += low
-        tensors[name] = values.astype(DTYPES[problem.dtype], copy=False)
+        values = values.astype(DTYPES[dtype], copy=False)
+        tensors[name] = strided(values, problem.strides[name]) if name in problem.strides else values
     return tensors
+
+
+def strided(values: np.ndarray, strides: Sequence[int]) -> np.ndarray:
+    """The same values in an array of these strides, in elements."""
+    strides = [0 if extent <= 1 else stride for extent, stride in zip(values.shape, strides, strict=True)]
+    reaches = [(extent - 1) * stride for extent, stride in zip(values.shape, strides, strict=True)]
+    first = -sum(min(0, reach) for reach in reaches)
+    memory = np.zeros(first + 1 + sum(max(0, reach) for reach in reaches), values.dtype)
+    view = np.lib.stride_tricks.as_strided(memory[first:], values.shape, [values.itemsize * one for one in strides])
+    view[...] = values
+    return view
 
 
 def run(case_id: str, problem: Problem, **execution: object) -> dict[str, Verdict]:
     """Computes the case by the public call and compares all three results with the reference: verdicts by name."""
     tensors = make_tensors(case_id, problem)
-    results = rotary_backward(**tensors, mode=problem.mode, **execution)
-    verdicts = check_rotary_backward(**tensors, **dict(zip(RESULTS, results, strict=True)), mode=problem.mode)
+    options = {"mode": problem.mode} | problem.options
+    results = rotary_backward(**tensors, **options, **execution)
+    verdicts = check_rotary_backward(**tensors, **dict(zip(RESULTS, results, strict=True)), **options)
     return {name: Verdict(*verdict) for name, verdict in zip(RESULTS, verdicts, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""The command `gyrograd`: check, grad, explain, models, info.
+"""The command `gyrograd`: check, grad, bench, explain, models, info.
 
 Exit codes: 0 all right, 1 a case failed, 2 the input was refused, 130 interrupted.
 """
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import numpy as np
@@ -21,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import gyrograd
-from gyrograd import _core, _models
+from gyrograd import _bench_report, _core, _models
 from gyrograd._inputs import InputError, format_shape
 from gyrograd._operators import OPERATORS, WITH_PROBLEMS, Operator, argument, operators_of
 
@@ -173,6 +174,7 @@ def _parser(operator: Operator) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_check(commands)
     _add_grad(commands, operator)
+    _add_bench(commands)
     _add_explain(commands, operator)
     _add_models(commands)
     _add_info(commands)
@@ -205,9 +207,9 @@ def _add_check(commands) -> None:
     command = _add_command(commands, "check", _run_check, "Run the problems of a CSV file against the reference.")
     command.add_argument(
         "cases",
-        type=Path,
         metavar="CASES.csv",
-        help="a problem a line; docs/rotary.md and docs/norm_rope_concat.md have the columns",
+        help="a problem a line; docs/rotary.md and docs/norm_rope_concat.md have the columns. Or one problem as a "
+        "line of text, such as rotary:types=bf16,dy=2x64x8x128,tables=1x64x1x128; docs/performance.md has its fields",
     )
     command.add_argument("--operator", choices=WITH_PROBLEMS, help="default: the one that has the file's columns")
     command.add_argument("--id", action="append", metavar="ID", help="only the case of this id (may be repeated)")
@@ -219,7 +221,11 @@ def _run_check(options: argparse.Namespace) -> int:
     from gyrograd import _check  # imports the reference, which nothing else needs
 
     _require_target(options)
-    cases = _check.select(_check.read_cases(options.cases, options.operator), options.id, options.limit)
+    if _check.is_problem(options.cases):
+        cases = _check.read_text(options.cases)
+    else:
+        cases = _check.read_cases(Path(options.cases), options.operator)
+    cases = _check.select(cases, options.id, options.limit)
     start = time.perf_counter()
     running = _check.run_cases(cases, threads=options.threads, cpu_target=options.target)
     outcomes = list(_with_progress(running, len(cases), "checking", hidden=options.json))
@@ -347,6 +353,30 @@ def _operator_hint(names: Iterable[str]) -> str:
     return f"; hint: --operator {' or '.join(others)}" if others else ""
 
 
+# -- bench ------------------------------------------------------------------------------------------------------------
+
+
+def _add_bench(commands) -> None:
+    text = "Time the backward of a problem against plain copies of its bytes, PyTorch and JAX."
+    _bench_report.add_arguments(_add_command(commands, "bench", _run_bench, text), argument(_positive))
+
+
+def _run_bench(options: argparse.Namespace) -> int:
+    return _report(options, _bench_report)
+
+
+def _report(options: argparse.Namespace, report: ModuleType) -> int:
+    """Measures, and shows in each of the ways that are asked for."""
+    result = report.measure(options)
+    if options.plot:
+        report.plot(result, options.plot)
+    if options.json:
+        _print_json(result)
+    else:
+        report.show(result, Console())
+    return OK
+
+
 # -- explain ----------------------------------------------------------------------------------------------------------
 
 
@@ -414,14 +444,7 @@ def _add_models(commands) -> None:
 
 
 def _run_models(options: argparse.Namespace) -> int:
-    result = _models.measure(options)
-    if options.plot:
-        _models.plot(result, options.plot)
-    if options.json:
-        _print_json(result)
-    else:
-        _models.show(result, Console())
-    return OK
+    return _report(options, _models)
 
 
 # -- info -------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Norm + rotary on the CPU: the chunks of a norm piece, the totals of its chunks, and copies.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -74,6 +75,7 @@ template <class T>
 class NormRunner {
   using C = Arithmetic<T>;
   static constexpr std::size_t kMaxParts = 4;
+  static constexpr std::int64_t kPageBytes = 4096;
 
  public:
   NormRunner(const NormRun& run, char* scratch) : run_(run), piece_(*run.piece) {
@@ -272,8 +274,14 @@ class NormRunner {
     return data == nullptr ? nullptr : data + b * strides.batch + s * strides.sequence + n * strides.heads;
   }
 
+  // Rows that follow each other within a page are fetched unasked.
+  static bool IsNear(const RowStrides& strides) {
+    return std::abs(strides.heads) * static_cast<std::int64_t>(sizeof(T)) <= kPageBytes;
+  }
+
   // What is read soon is that of a later position, far enough for memory to answer.
   std::int64_t Ahead(const RowStrides& strides) const {
+    if (IsNear(piece_.in) && IsNear(piece_.x)) return 0;
     const std::int64_t bytes = piece_.heads * piece_.head_dim * static_cast<std::int64_t>(sizeof(T));
     return strides.sequence * std::max<std::int64_t>(1, kAheadBytes / std::max<std::int64_t>(1, bytes));
   }

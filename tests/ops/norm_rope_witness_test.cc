@@ -452,9 +452,8 @@ TEST(CaseList, IsReadWhole) {
   ASSERT_EQ(problems.size(), 131u) << error;
   const NormRopeConcatProblem& problem = problems[1];
   EXPECT_EQ(::testing::PrintToString(problem),
-            "id=n001,types=f16/f16/f16,batch=1,heads=11/11,head_dim=64,query=2+279,key=841+320,norm=none/layer_affine,"
-            "order=stream_first,rotary=interleave,rope=0+28,joint_layout=contiguous,stream_layout=contiguous,seed=1,"
-            "threads=0,target=best");
+            "n001 norm_rope_concat:types=f16,heads=11,head_dim=64,query=2,key=841,encoder_query=279,encoder_key=320,"
+            "norm_added=layer_affine,rotary=interleave,rope=28");
   for (const NormRopeConcatProblem& each : problems) {
     EXPECT_GE(each.seq_rope, 1) << each;
     EXPECT_LE(each.seq_rope, std::min(each.seq_query + each.seq_encoder_query, each.seq_key + each.seq_encoder_key));

@@ -15,7 +15,7 @@ import pytest
 import gyrograd as gg
 import gyrograd.jax as gj
 import gyrograd.torch as gt
-from gyrograd import _core, _reference
+from gyrograd import _bench, _core, _reference
 from gyrograd._types import Array, Array_co
 
 STUBS = Path(gg.__file__).parent
@@ -31,7 +31,7 @@ def functions(source):
     return found
 
 
-@pytest.mark.parametrize("module", [_core, _reference], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [_bench, _core, _reference], ids=lambda module: module.__name__)
 def test_stubs_match_the_module(module):
     stubs = functions((STUBS / f"{module.__name__.split('.')[-1]}.pyi").read_text())
     public = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}

@@ -158,25 +158,8 @@ void ReadTables(const NormRopeConcatTensors& tensors, Memory* memory) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const NormRopeConcatProblem& problem) {
-  const NormRopeConcatOptions& options = problem.options;
-  out << "id=" << problem.id << ",types=" << Name(problem.types.activations) << "/" << Name(problem.types.weights)
-      << "/" << Name(problem.types.tables) << ",batch=" << problem.batch << ",heads=" << problem.heads << "/"
-      << problem.KeyHeads() << ",head_dim=" << problem.head_dim << ",query=" << problem.seq_query << "+"
-      << problem.seq_encoder_query << ",key=" << problem.seq_key << "+" << problem.seq_encoder_key
-      << ",norm=" << Name(options.norm_type) << "/" << Name(options.norm_added_type)
-      << ",order=" << Name(options.concat_order);
-  if (options.rotary) {
-    out << ",rotary=" << Name(options.rotary->mode) << ",rope=" << options.rope_start << "+" << problem.seq_rope;
-    if (options.rotary->per_pair_tables) out << ",per_pair=1";
-    if (options.rotary->rotary_dim) out << ",rotary_dim=" << *options.rotary->rotary_dim;
-    if (options.rotary->rotary_offset != 0) out << ",rotary_offset=" << options.rotary->rotary_offset;
-    if (problem.tables_per_batch) out << ",tables_per_batch=1";
-    if (problem.tables_per_head) out << ",tables_per_head=1";
-    if (problem.seq_encoder_rope) out << ",encoder_rope=" << *problem.seq_encoder_rope;
-  }
-  return out << ",joint_layout=" << Name(problem.joint_layout) << ",stream_layout=" << Name(problem.stream_layout)
-             << ",seed=" << problem.seed << ",threads=" << problem.execution.num_threads
-             << ",target=" << Name(problem.execution.cpu_target);
+  if (!problem.id.empty()) out << problem.id << " ";
+  return out << problems::ToString(problem);
 }
 
 std::vector<NormRopeConcatProblem> ReadNormRopeConcatProblems(const std::string& path, std::string* error) {

@@ -1,5 +1,5 @@
-// A NormRopeConcat problem for tests, the checker and benches: a line of cases/norm_rope_concat_grad.csv and what goes
-// beyond it; its tensors; and the checks of the results against the two witnesses, segment by segment.
+// A NormRopeConcat problem for tests, such as a line of cases/norm_rope_concat_grad.csv; its tensors; and the checks of
+// the results against the two witnesses, segment by segment.
 #ifndef GYROGRAD_TESTS_SUPPORT_NORM_ROPE_CONCAT_PROBLEM_H_
 #define GYROGRAD_TESTS_SUPPORT_NORM_ROPE_CONCAT_PROBLEM_H_
 
@@ -12,32 +12,17 @@
 #include <vector>
 
 #include "gyrograd/norm_rope_concat.h"
+#include "problems/norm_rope_concat.h"
 #include "tests/support/norm_rope_problem.h"
 #include "tests/support/tensor.h"
 
 namespace gyrograd::testing {
 
-struct NormRopeConcatProblem {
-  std::string id;
-  NormRopeTypes types = {};
-  std::int64_t batch = 1, heads = 1, head_dim = 2;
-  std::int64_t seq_query = 0, seq_key = 0, seq_encoder_query = 0, seq_encoder_key = 0;  // of encoders: 0 is absent
-  std::int64_t seq_rope = 0;
-  NormRopeConcatOptions options = {};
-  // Beyond the case list: heads of key and value, and the length of the encoder streams' own tables.
-  std::optional<std::int64_t> key_heads = {};
-  std::optional<std::int64_t> seq_encoder_rope = {};
-  bool tables_per_batch = false;  // tables [B or 1, N or 1, L, R] rather than [L, R]
-  bool tables_per_head = false;
-  Layout joint_layout = Layout::kContiguous;   // of the outputs of the forward and their gradients
-  Layout stream_layout = Layout::kContiguous;  // of the six inputs and their gradients
-  double eps = 1e-5;
-  std::uint64_t seed = 1;
-  Execution execution = {};
-
-  std::int64_t KeyHeads() const { return key_heads.value_or(heads); }
+struct NormRopeConcatProblem : problems::NormRopeConcatProblem {
+  std::string id;  // in the list
 };
 
+// The id, where there is one, and the problem's line of text.
 std::ostream& operator<<(std::ostream& out, const NormRopeConcatProblem& problem);
 
 // The problems of a list; none, and *error says why, where it cannot be read.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gyrograd/norm_rope.h"
+#include "problems/norm_rope_concat.h"
 #include "reference/norm_rope.h"
 #include "tests/support/tensor.h"
 
@@ -23,14 +24,7 @@ inline bool HasMean(NormType type) { return type == NormType::kLayer || type == 
 inline bool HasWeight(NormType type) { return type == NormType::kLayerAffine || type == NormType::kRmsAffine; }
 inline bool HasBias(NormType type) { return type == NormType::kLayerAffine; }
 
-// Types of activations, of weights and their gradients, and of tables.
-struct NormRopeTypes {
-  DType activations = DType::kF32;
-  DType weights = DType::kF32;
-  DType tables = DType::kF32;
-
-  DType statistics() const { return activations == DType::kF64 ? DType::kF64 : DType::kF32; }
-};
+using problems::NormRopeTypes;
 
 inline constexpr NormRopeTypes kAllNormRopeTypes[] = {
     {DType::kF64, DType::kF64, DType::kF64},    {DType::kF32, DType::kF32, DType::kF32},

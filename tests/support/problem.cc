@@ -8,20 +8,11 @@
 #include "tests/support/verdict.h"
 
 namespace gyrograd::testing {
+
 std::ostream& operator<<(std::ostream& out, const Problem& problem) {
-  out << "mode=" << Name(problem.mode) << ",types=" << Name(problem.types.activations) << "/"
-      << Name(problem.types.tables) << ",dy=" << ToString(problem.dy) << ",tables=" << ToString(problem.tables);
-  if (problem.per_pair) out << ",per_pair=1";
-  if (problem.rotary_dim) out << ",rotary_dim=" << *problem.rotary_dim;
-  if (problem.rotary_offset != 0) out << ",rotary_offset=" << problem.rotary_offset;
-  out << ",dy_layout=" << Name(problem.dy_layout) << ",x_layout=" << Name(problem.x_layout)
-      << ",tables_layout=" << Name(problem.tables_layout) << ",dx_layout=" << Name(problem.dx_layout)
-      << ",table_grads_layout=" << Name(problem.table_grads_layout);
-  if (problem.placement != Placement::kGuarded) {
-    out << ",placement=" << (problem.placement == Placement::kPageEnd ? "page_end" : "page_start");
-  }
-  return out << ",seed=" << problem.seed << ",threads=" << problem.execution.num_threads
-             << ",target=" << Name(problem.execution.cpu_target);
+  out << problems::ToString(problem);
+  if (problem.placement == Placement::kGuarded) return out;
+  return out << " at the " << (problem.placement == Placement::kPageEnd ? "end" : "start") << " of a page";
 }
 
 Problem MakeProblem(RotaryMode mode, Types types, const Shape& dy, const Shape& tables_outer, bool per_pair) {

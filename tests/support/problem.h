@@ -1,5 +1,4 @@
-// A rotary problem for tests: everything that decides a call, printable as one line; its tensors; and the checks of the
-// results against the two witnesses.
+// A rotary problem for tests, its tensors, and the checks of the results against the two witnesses.
 #ifndef GYROGRAD_TESTS_SUPPORT_PROBLEM_H_
 #define GYROGRAD_TESTS_SUPPORT_PROBLEM_H_
 
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "gyrograd/rotary.h"
+#include "problems/rotary.h"
 #include "tests/support/tensor.h"
 
 namespace gyrograd::testing {
@@ -19,39 +19,17 @@ namespace gyrograd::testing {
 inline constexpr RotaryMode kModes[] = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
                                         RotaryMode::kInterleaveHalf};
 
-// Types of activations and tables.
-struct Types {
-  DType activations = DType::kF32;
-  DType tables = DType::kF32;
-};
+using problems::Types;
 
 inline constexpr Types kAllTypes[] = {{DType::kF64, DType::kF64}, {DType::kF32, DType::kF32},
                                       {DType::kF16, DType::kF16}, {DType::kBF16, DType::kBF16},
                                       {DType::kF16, DType::kF32}, {DType::kBF16, DType::kF32}};
 
-struct Problem {
-  RotaryMode mode = RotaryMode::kHalf;
-  Types types = {};
-  Shape dy;
-  Shape tables;  // the last extent included: R, or R / 2 per pair
-  bool per_pair = false;
-  std::optional<std::int64_t> rotary_dim = {};
-  std::int64_t rotary_offset = 0;
-  // Layouts: of dy (x in the forward), of x, of cos and sin, of dx (y), of dcos and dsin.
-  Layout dy_layout = Layout::kContiguous;
-  Layout x_layout = Layout::kContiguous;
-  Layout tables_layout = Layout::kContiguous;
-  Layout dx_layout = Layout::kContiguous;
-  Layout table_grads_layout = Layout::kContiguous;
+struct Problem : problems::RotaryProblem {
   Placement placement = Placement::kGuarded;
-  std::uint64_t seed = 1;
-  Execution execution = {};
-
-  RotaryOptions Options() const { return {mode, per_pair, rotary_dim, rotary_offset}; }
 };
 
-// "mode=half,types=bf16/f32,dy=2x3x4x8,tables=1x3x1x8,per_pair=1,layouts=contiguous/..." with what differs from the
-// default.
+// The problem's line of text, and the placement where it is not kGuarded.
 std::ostream& operator<<(std::ostream& out, const Problem& problem);
 
 // The tables' shape is `tables_outer` and the last extent that dy and `per_pair` ask for.

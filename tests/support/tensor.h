@@ -13,45 +13,18 @@
 #include <vector>
 
 #include "gyrograd/tensor_view.h"
+#include "problems/layout.h"
 
 namespace gyrograd::testing {
 
-using Shape = std::vector<std::int64_t>;
+using problems::Count;
+using problems::kInputLayouts;
+using problems::kOutputLayouts;
+using problems::Layout;
+using problems::Shape;
+using problems::StridesOf;
+using problems::ToString;
 using Random = std::mt19937_64;
-
-// How a tensor's elements lie in memory. Strides of axes of extent 1 are nonsense where the layout is not contiguous.
-enum class Layout {
-  kContiguous,
-  kPaddedRows,   // gaps after each row and each outer slice
-  kTransposed,   // the outer axes in reverse order
-  kSwapped,      // rank 4: axes 1 and 2 in reverse order, as [B, N, S, D] of a [B, S, N, D]
-  kLastSlowest,  // every axis in reverse order: the last one has the greatest stride
-  kReversedRows,
-  kReversedAll,  // negative strides, the last axis too
-  kLastStride2,
-  kLastStride3,
-  kLastStride4,
-  kOffsetOne,      // contiguous, one element beyond an aligned address
-  kExpandedFirst,  // inputs only: stride 0 along the first axis
-  kExpandedOuter,  // stride 0 along all but the last
-  kExpandedLast,   // stride 0 along the last
-  kExpandedAll,    // one element for all
-};
-
-inline constexpr Layout kOutputLayouts[] = {Layout::kContiguous,  Layout::kPaddedRows,  Layout::kTransposed,
-                                            Layout::kSwapped,     Layout::kLastSlowest, Layout::kReversedRows,
-                                            Layout::kReversedAll, Layout::kLastStride2, Layout::kLastStride3,
-                                            Layout::kLastStride4, Layout::kOffsetOne};
-
-inline constexpr Layout kInputLayouts[] = {
-    Layout::kContiguous,   Layout::kPaddedRows,    Layout::kTransposed,    Layout::kSwapped,      Layout::kLastSlowest,
-    Layout::kReversedRows, Layout::kReversedAll,   Layout::kLastStride2,   Layout::kLastStride3,  Layout::kLastStride4,
-    Layout::kOffsetOne,    Layout::kExpandedFirst, Layout::kExpandedOuter, Layout::kExpandedLast, Layout::kExpandedAll};
-
-const char* Name(Layout layout);
-Shape StridesOf(Layout layout, const Shape& shape);
-std::int64_t Count(const Shape& shape);
-std::string ToString(const Shape& shape);  // "2x3x4x8"
 
 // What surrounds the elements.
 enum class Placement {

@@ -31,6 +31,69 @@ void NoteProcess() {
   if (first_process.load(std::memory_order_relaxed) == 0) InForkedChild();
 }
 
+// Items in a contiguous share for each thread, so that what a thread touched in one call is in its caches for the next.
+// A share goes piece by piece: its own thread takes the front one, and threads that have none left the back ones.
+class Shares {
+  static constexpr int kMaxThreads = 256;
+  static constexpr std::int64_t kMostPieces = 32;    // of a share
+  static constexpr std::int64_t kItemsOfAPiece = 4;  // at least, where a share has as many
+
+ public:
+  Shares(std::int64_t items, int threads) : items_(items), threads_(std::min(threads, kMaxThreads)) {
+    pieces_ = threads_ * std::clamp<std::int64_t>(items / (threads_ * kItemsOfAPiece), 1, kMostPieces);
+    pieces_ = std::min(pieces_, items);
+    for (int thread = 0; thread < threads_; ++thread) {
+      pieces_left_[thread].value.store(Pack(pieces_ * thread / threads_, pieces_ * (thread + 1) / threads_),
+                                       std::memory_order_relaxed);
+    }
+  }
+
+  int threads() const { return threads_; }
+
+  // The next piece for a thread, as items [*begin, *end); false where all are taken.
+  bool Take(int thread, std::int64_t* begin, std::int64_t* end) {
+    for (int i = 0; i < threads_; ++i) {
+      const std::int64_t piece = TakePiece((thread + i) % threads_, i == 0);
+      if (piece < 0) continue;
+      *begin = FirstItem(piece);
+      *end = FirstItem(piece + 1);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct alignas(64) Left {  // the pieces [first, last) that nobody has taken
+    std::atomic<std::uint64_t> value;
+  };
+
+  static std::uint64_t Pack(std::int64_t first, std::int64_t last) {
+    return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint64_t>(last);
+  }
+
+  // items_ * piece / pieces_, which may not fit.
+  std::int64_t FirstItem(std::int64_t piece) const {
+    return items_ / pieces_ * piece + std::min(piece, items_ % pieces_);
+  }
+
+  // -1 where the share is empty.
+  std::int64_t TakePiece(int share, bool front) {
+    std::atomic<std::uint64_t>& left = pieces_left_[share].value;
+    std::uint64_t seen = left.load(std::memory_order_relaxed);
+    for (;;) {
+      const auto first = static_cast<std::int64_t>(seen >> 32), last = static_cast<std::int64_t>(seen & 0xffffffffu);
+      if (first >= last) return -1;
+      const std::uint64_t after = front ? Pack(first + 1, last) : Pack(first, last - 1);
+      if (left.compare_exchange_weak(seen, after, std::memory_order_relaxed)) return front ? first : last - 1;
+    }
+  }
+
+  const std::int64_t items_;
+  const int threads_;
+  std::int64_t pieces_;
+  Left pieces_left_[kMaxThreads];
+};
+
 }  // namespace
 
 void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context) {
@@ -42,12 +105,13 @@ void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const v
     body(context, 0, 0, items);
     return;
   }
-#pragma omp parallel num_threads(threads)
+  Shares shares(items, threads);
+#pragma omp parallel num_threads(shares.threads())
   {
     const FpEnvironment environment;
     const int thread = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1) nowait
-    for (std::int64_t item = 0; item < items; ++item) body(context, thread, item, item + 1);
+    std::int64_t begin, end;
+    while (shares.Take(thread, &begin, &end)) body(context, thread, begin, end);
   }
 }
 

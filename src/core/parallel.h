@@ -9,9 +9,10 @@ namespace gyrograd::internal {
 // A range of items and the thread (0 .. num_threads - 1) that works on it.
 using RangeBody = void (*)(const void* context, int thread, std::int64_t begin, std::int64_t end);
 
-// Calls body for ranges that cover 0 .. items - 1: one item each, on at most num_threads threads; or all of them in
-// one, on the calling thread, where one thread or one item is all there is, and in a forked child of a process that has
-// called this before (an OpenMP pool does not survive a fork). Each thread computes under FpEnvironment.
+// Calls body for ranges that cover 0 .. items - 1, on at most num_threads threads (256): mostly the same ranges on the
+// same threads from call to call; or all of them in one, on the calling thread, where one thread or one item is all
+// there is, and in a forked child of a process that has called this before (an OpenMP pool does not survive a fork).
+// Each thread computes under FpEnvironment.
 void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context);
 
 // The same for a callable body(thread, begin, end) noexcept.

@@ -49,11 +49,12 @@ class BlockRunner {
   }
 
   void Run(int thread, std::int64_t block) {
+    // A tile's chunks follow each other: their totals are added by the thread that made them, mostly.
     const std::int64_t groups = plan_.segments / run_.segments_per_block;
-    const std::int64_t first_segment = block % groups * run_.segments_per_block;
-    const std::int64_t tile_begin = block / groups % plan_.tiles * plan_.tile_rows;
+    chunk_ = block % plan_.chunks;
+    const std::int64_t first_segment = block / plan_.chunks % groups * run_.segments_per_block;
+    const std::int64_t tile_begin = block / plan_.chunks / groups * plan_.tile_rows;
     const std::int64_t tile_end = std::min(tile_begin + plan_.tile_rows, plan_.table_rows);
-    chunk_ = block / groups / plan_.tiles;
     chunk_begin_ = chunk_ * plan_.chunk_rows;
     chunk_end_ = std::min(chunk_begin_ + plan_.chunk_rows, plan_.rows_per_table_row);
     HWY_ALIGN unsigned char scratch[kScratchBytes];

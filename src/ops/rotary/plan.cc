@@ -132,16 +132,25 @@ std::int64_t RowBytes(const RotaryPlanData& plan) {
   return 2 * plan.segment_pairs * static_cast<std::int64_t>(SizeOf(plan.type));
 }
 
+// The most table rows of a panel that leave blocks enough. Without sums rows under one table row are shared out, too;
+// far rows are worth their stretches.
+std::int64_t SharedPanelRows(const RotaryCall& call, const RotaryPlanData& plan) {
+  if (!call.wants_sums() || !plan.is_near) return plan.table_rows;
+  const std::int64_t bytes = std::max<std::int64_t>(1, SaturatingMul(plan.rows_per_table_row, RowBytes(plan)));
+  return std::max(plan.table_rows / kEnoughBlocks, CeilDiv(kMinBlockBytes, bytes));
+}
+
 // How many table rows are worked on together: as many as make a long stretch of memory between one step of the outer
-// summed loops and the next, and as the scratch memory holds where something is kept of them.
+// summed loops and the next, as leave enough blocks, and as the scratch memory holds where something is kept of them.
 std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
   const bool keeps_nothing = !prepared && !call.wants_sums();
   const std::int64_t most = keeps_nothing ? plan.table_rows : PanelPairs(call, plan, prepared) / padded;
   const std::int64_t near_rows = plan.is_near ? plan.summed.back().extent : 1;
   const std::int64_t stretch = (plan.is_near ? kNearStretchBytes : kFarStretchBytes);
-  const std::int64_t wanted =
-      std::max<std::int64_t>(stretch / SaturatingMul(near_rows, RowBytes(plan)), EndsInQuarters(call, plan) ? 2 : 1);
+  const std::int64_t long_rows =
+      std::min(stretch / SaturatingMul(near_rows, RowBytes(plan)), SharedPanelRows(call, plan));
+  const std::int64_t wanted = std::max<std::int64_t>(long_rows, EndsInQuarters(call, plan) ? 2 : 1);
   return std::min({most, wanted, plan.table_rows});
 }
 

@@ -13,10 +13,11 @@ STEP := tools/step.sh
 STAMPS := .venv/stamps
 PIP := .venv/bin/python -m pip install
 PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev libbenchmark-dev python3-venv python3-dev
+TEST_PACKAGES := qemu-user
 SANITIZER_PACKAGES := clang-19 libclang-rt-19-dev libomp-19-dev
-CXX_FILES := $(shell find include src reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
+CXX_FILES := $(shell find include src problems reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
 PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
-  $(shell find include src reference python cmake -type f -not -path '*/__pycache__/*')
+  $(shell find include src problems reference bench python cmake -type f -not -path '*/__pycache__/*')
 
 .PHONY: build demo test bench test-large sanitize lint format clean help system library python
 
@@ -28,6 +29,7 @@ demo: python $(STAMPS)/demo  ## checks the real problems of cases/, learns frequ
 	@.venv/bin/python examples/transformers_switch.py
 
 test: build $(STAMPS)/test  ## every test; the last line counts them
+	@tools/system_packages.sh $(TEST_PACKAGES)
 	@.venv/bin/python tools/run_tests.py
 
 test-large: build  ## what needs more than 4 GB of memory

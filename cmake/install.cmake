@@ -5,6 +5,20 @@ include(CMakePackageConfigHelpers)
 set(gyrograd_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gyrograd)
 set(gyrograd_pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# The folders that this install makes, noted before it makes them: `uninstall` removes them again, and no others.
+if(PROJECT_IS_TOP_LEVEL)
+  file(GLOB_RECURSE gyrograd_folders LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR}/include/cann
+    ${PROJECT_SOURCE_DIR}/include/cann/*)
+  list(FILTER gyrograd_folders EXCLUDE REGEX "\\.h$")
+  list(TRANSFORM gyrograd_folders PREPEND ${CMAKE_INSTALL_INCLUDEDIR}/gyrograd-cann/)
+  list(APPEND gyrograd_folders ${CMAKE_INSTALL_INCLUDEDIR}/gyrograd ${gyrograd_cmake_dir} ${gyrograd_pkgconfig_dir})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/note_folders.cmake.in ${PROJECT_BINARY_DIR}/install/note_folders.cmake
+    @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake.in ${PROJECT_BINARY_DIR}/install/uninstall.cmake @ONLY)
+  install(SCRIPT ${PROJECT_BINARY_DIR}/install/note_folders.cmake)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${PROJECT_BINARY_DIR}/install/uninstall.cmake VERBATIM)
+endif()
+
 install(TARGETS gyrograd EXPORT gyrograd
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

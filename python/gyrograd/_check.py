@@ -10,9 +10,10 @@ from types import ModuleType
 
 from gyrograd import _bench, _check_norm_rope_concat, _check_rotary
 from gyrograd._inputs import InputError
+from gyrograd._memory import available_bytes, require_memory
 from gyrograd._verdicts import Verdict
 
-AT_ONCE = min(4, len(os.sched_getaffinity(0)))  # cases; the largest takes about 1 GB
+AT_ONCE = min(4, len(os.sched_getaffinity(0)))  # cases, where there is memory for them
 OPERATORS = {"rotary": _check_rotary, "norm_rope_concat": _check_norm_rope_concat}
 # A column by which an operator's cases are known; rotary's are those without any.
 MARKS = {"norm_added_type": _check_norm_rope_concat}
@@ -126,11 +127,21 @@ def run_cases(cases: list[Case], **execution: object) -> Iterator[Outcome]:
     def run(case: Case) -> Outcome:
         return Outcome(case, case.operator.run(case.id, case.problem, **execution))
 
-    executor = ThreadPoolExecutor(AT_ONCE)
+    executor = ThreadPoolExecutor(_how_many_at_once(cases))
     try:
         yield from executor.map(run, cases)
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def _how_many_at_once(cases: list[Case]) -> int:
+    """As many as there is memory for, the largest among them; InputError where it has none for one."""
+    sizes = sorted(((case.operator.bytes_of(case.problem), case.line) for case in cases), reverse=True)[:AT_ONCE]
+    largest, line = sizes[0]
+    require_memory(f"line {line}: the case", largest)
+    available = available_bytes()
+    fitting = [sum(size for size, _ in sizes[:count]) <= available for count in range(1, len(sizes) + 1)]
+    return max(sum(fitting), 1)
 
 
 def summarize(outcomes: list[Outcome]) -> list[dict[str, object]]:

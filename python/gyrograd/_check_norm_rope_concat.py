@@ -19,6 +19,7 @@ from gyrograd._inputs import (
     parse_norm_type,
     parse_rope_type,
 )
+from gyrograd._memory import require_arrays
 from gyrograd._reference import check_norm_rope_concat_backward
 from gyrograd._verdicts import Verdict, generator, worst
 
@@ -80,6 +81,7 @@ def problem_of(parts: dict[str, Any]) -> Problem:
 
 def _accepted(problem: Problem) -> Problem:
     _core.describe_norm_rope_concat_backward(problem.keywords(problem.shapes()))
+    require_arrays({name: shape for name, (shape, _) in problem.shapes().items()})
     return problem
 
 
@@ -116,6 +118,11 @@ def statistics(problem: Problem, arrays: dict[str, np.ndarray]) -> dict[str, np.
         squares = np.einsum("...d,...d->...", rows, rows)[..., None] / max(problem.head_dim, 1)
         made[f"{norm}_rstd"] = (1 / np.sqrt(squares + EPS)).astype(dtype)
     return made
+
+
+def bytes_of(problem: Problem) -> int:
+    """What a run takes at most: its arrays in the widest type, and the reference's exact rows."""
+    return 32 * sum(math.prod(shape) for shape, _ in problem.shapes().values())
 
 
 def run(case_id: str, problem: Problem, **execution: object) -> dict[str, Verdict]:

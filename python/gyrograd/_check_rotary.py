@@ -9,6 +9,7 @@ import numpy as np
 
 from gyrograd import _core, rotary_backward
 from gyrograd._inputs import DTYPES, MODES, InputError, format_shape, parse_dtype, parse_mode, parse_shape
+from gyrograd._memory import require_arrays
 from gyrograd._reference import check_rotary_backward
 from gyrograd._verdicts import Verdict, generator, worst
 
@@ -58,6 +59,7 @@ def read_problem(field: Callable[[str, Callable[[str], object]], object]) -> Pro
         _core.describe_rotary_backward(problem.dy, problem.cos, problem.dtype, problem.dtype, mode=problem.mode)
     except (TypeError, ValueError) as error:
         raise InputError(str(error).partition("; hint: ")[0]) from error  # hints name options that cases do not have
+    require_arrays({"dy": problem.dy, "cos": problem.cos})
     return problem
 
 
@@ -76,6 +78,7 @@ def problem_of(parts: dict[str, Any]) -> Problem:
     _core.describe_rotary_backward(
         problem.dy, problem.cos, problem.dtype, parts["table_dtype"], mode=problem.mode, **problem.options
     )
+    require_arrays({"dy": problem.dy, "cos": problem.cos})
     return problem
 
 
@@ -116,6 +119,11 @@ def strided(values: np.ndarray, strides: Sequence[int]) -> np.ndarray:
     view = np.lib.stride_tricks.as_strided(memory[first:], values.shape, [values.itemsize * one for one in strides])
     view[...] = values
     return view
+
+
+def bytes_of(problem: Problem) -> int:
+    """What a run takes at most: its arrays in the widest type, and the reference's exact sums."""
+    return 32 * math.prod(problem.dy) + 112 * math.prod(problem.cos)
 
 
 def run(case_id: str, problem: Problem, **execution: object) -> dict[str, Verdict]:

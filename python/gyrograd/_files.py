@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from gyrograd._inputs import InputError
+from gyrograd._memory import require_memory
 
 ARCHIVES = (".npz", ".safetensors")
 
@@ -38,6 +40,7 @@ class Known:
 def read_tensors(inputs: Iterable[str], known: Known) -> dict[str, np.ndarray]:
     """The tensors of all inputs: archives, .npy files called after their tensors, or NAME=FILE.npy."""
     tensors: dict[str, np.ndarray] = {}
+    _require_room([_split(text, known)[1] for text in inputs])
     for text in inputs:
         for name, tensor in _read_input(text, known).items():
             if name in tensors:
@@ -69,8 +72,34 @@ def _split(text: str, known: Known) -> tuple[str | None, Path]:
     return name, Path(rest)
 
 
-# What a file's library raises about what is in it; zlib, RuntimeError and NotImplementedError: of zip archives.
-_BROKEN = (ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, SafetensorError)
+def _require_room(paths: Iterable[Path]) -> None:
+    """Refuses files whose tensors, with as much again for the gradients, would not fit: an archive of kilobytes can
+    unpack to anything.
+    """
+    paths = list(paths)
+    unpacked = sum(map(_unpacked_bytes, paths))
+    require_memory(f"{' '.join(map(str, paths))}: the tensors and their gradients", 2 * unpacked)
+
+
+def _unpacked_bytes(path: Path) -> int:
+    """What reading can give at most: zipfile reads no more of a member than its directory says. 0 where nothing can be
+    read.
+    """
+    try:
+        if path.suffix == ".npz" and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return sum(member.file_size for member in archive.infolist())
+        return path.stat().st_size
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return 0
+
+
+# What a file's library raises about what is in it; zlib, RuntimeError and NotImplementedError: of zip archives;
+# SyntaxError and TokenError: of NumPy's headers.
+_BROKEN = (
+    ValueError, TypeError, KeyError, EOFError, RuntimeError, SyntaxError, tokenize.TokenError,
+    zipfile.BadZipFile, zlib.error, SafetensorError,
+)  # fmt: skip
 
 
 def _guarded(path: object, read: Callable):
@@ -92,6 +121,9 @@ def _load_npz(path: Path, known: Known) -> dict[str, np.ndarray]:
     _require_kind(path)
     with np.load(path, allow_pickle=False) as archive:
         known.require(archive.files)
+        twice = [name for name in archive.files if archive.files.count(name) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice")
         return {name: _array(name, lambda name=name: archive[name]) for name in archive.files}
 
 
@@ -116,10 +148,18 @@ def _array(name: str, load: Callable[[], object]) -> np.ndarray:
     return array
 
 
+_SAFETENSORS_DTYPES = ("F64", "F32", "F16", "BF16")
+
+
 def _load_safetensors(path: Path, known: Known) -> dict[str, np.ndarray]:
     with _open_safetensors(path) as archive:
-        known.require(archive.keys())
-        return {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+        names = list(archive.keys())
+        known.require(names)
+        for name in names:
+            dtype = archive.get_slice(name).get_dtype()
+            if dtype not in _SAFETENSORS_DTYPES:
+                raise ValueError(f"{name} has type {dtype}; types are {', '.join(_SAFETENSORS_DTYPES)}")
+        return {name: archive.get_tensor(name) for name in names}
 
 
 def _open_safetensors(path: Path):

@@ -19,6 +19,11 @@ class InputError(Exception):
     """The input is refused; the text says where and why."""
 
 
+def printable(text: str) -> str:
+    """The text with escapes for what a terminal would take as a command; a file can hold any name."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def parse_shape(text: str) -> tuple[int, ...]:
     """The extents of "2x4096x32x128"."""
     if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import gyrograd
 from gyrograd import _bench_report, _core, _models
-from gyrograd._inputs import InputError, format_shape
+from gyrograd._inputs import InputError, format_shape, printable
 from gyrograd._operators import OPERATORS, WITH_PROBLEMS, Operator, argument, operators_of
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(options: argparse.Namespace, message: str) -> int:
     if options.json:
         _print_json({"error": message})
-    print(f"gyrograd {options.command}: {message}", file=sys.stderr)
+    print(printable(f"gyrograd {options.command}: {message}"), file=sys.stderr)
     return REFUSED
 
 
@@ -283,7 +283,7 @@ def _failure(outcome) -> dict[str, object]:
 
 
 def _print_failure(outcome) -> None:
-    print(f"FAILED {outcome.case.id} (line {outcome.case.line}): {outcome.case.problem}")
+    print(f"FAILED {printable(outcome.case.id)} (line {outcome.case.line}): {outcome.case.problem}")
     for name, verdict in outcome.verdicts.items():
         if not verdict.ok:
             print(f"  {name}: {verdict.mismatches} elements; {verdict.message}")

@@ -19,6 +19,21 @@ def run(command: Sequence[str | pathlib.Path], **options) -> str:
     return result.stdout
 
 
+def isolated(command: Sequence[str | pathlib.Path]) -> list[str | pathlib.Path]:
+    """The command without a network: in a namespace that has none, or, where those are not permitted, with a proxy that
+    is not there.
+    """
+    namespace = ["unshare", "--map-root-user", "--net"]
+    if subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode == 0:
+        return [*namespace, *command]
+    return ["env", *(f"{name}_proxy=http://127.0.0.1:9" for name in ("http", "https", "all")), *command]
+
+
+def exported(library: pathlib.Path) -> list[str]:
+    """The names that others can link to, without their versions."""
+    return [line.split(maxsplit=2)[2] for line in run(["nm", "-D", "-C", "--defined-only", library]).splitlines()]
+
+
 class Installed:
     """An installed tree, used as a stranger would: only through find_package and pkg-config."""
 

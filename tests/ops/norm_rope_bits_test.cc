@@ -1,8 +1,6 @@
 // Norm + rotary gives the same bits whatever runs it, wherever the tensors lie, whichever outputs are wanted, in place,
 // and under any floating-point environment.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cfenv>
@@ -466,35 +464,6 @@ TEST_P(NormRopeBitsOfFour, ControlWords) {
 }
 
 #endif
-
-// What the child did, as its exit code.
-enum ChildCode : int { kSame = 0, kFailed = 3, kDifferent = 4 };
-
-int ChildCodeOf(const NormRopeBackwardTensors& tensors, const Bits& want) {
-  if (!Compute(tensors).ok()) return kFailed;
-  return tensors.ResultBits() == want ? kSame : kDifferent;
-}
-
-// The child of a process whose thread pool is running has no such threads.
-TEST(NormRopeFork, AChildComputes) {
-  NormRopeProblem problem = ProblemsOf({}, {2, 100, 6, 128}, 2)[2];
-  problem.execution.num_threads = 2;
-  const NormRopeBackwardTensors parent(problem), child(problem);
-  ASSERT_TRUE(Ok(Compute(parent)));
-  const Bits want = parent.ResultBits();
-  const pid_t pid = fork();
-  ASSERT_NE(pid, -1);
-  if (pid == 0) {
-    alarm(60);
-    _exit(ChildCodeOf(child, want));
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, 0), pid);
-  ASSERT_TRUE(WIFEXITED(status)) << "the child was ended by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), kSame);
-  ASSERT_TRUE(Ok(Compute(parent)));
-  EXPECT_TRUE(parent.ResultBits() == want);
-}
 
 // ---- More than the cache holds ----------------------------------------------------------------------------------
 

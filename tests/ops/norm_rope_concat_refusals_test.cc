@@ -564,6 +564,23 @@ const Refusal<NormRopeConcatArgs> kForwardRefusals[] = {
      [](Forward& c) { c.Reshape(*c.args.norm_query.rstd, {2, 3, 4, 1}); },
      StatusCode::kInvalidShape,
      {"norm_query.rstd has shape [2, 3, 4, 1]", "[2, 4, 3, 1]"}},
+    {"streams_of_too_many_elements",
+     [](Forward& c) {
+       c.Reshape(*c.args.query, {2, kHuge, 3, 8}), c.Reshape(*c.args.query_output, {2, 3, kHuge + 3, 8});
+       c.args.norm_query.mean.reset(), c.args.norm_query.rstd.reset();
+     },
+     StatusCode::kInvalidShape,
+     {"query_output has shape [2, 3, 4611686018427387907, 8]", "64"}},
+    {"streams_whose_sum_overflows",
+     [](Forward& c) {
+       c.Reshape(*c.args.query, {2, INT64_MAX, 3, 8}), c.Reshape(*c.args.encoder_query, {2, INT64_MAX, 3, 8});
+     },
+     StatusCode::kInvalidShape,
+     {"query_output", "at least encoder_query's, 9223372036854775807"}},
+    {"key_output_whose_strides_overflow",
+     [](Forward& c) { c.args.key_output->strides = c.Keep({kHuge, kHuge, kHuge, 1}); },
+     StatusCode::kInvalidShape,
+     {"key_output has", "4611686018427387904", "64"}},
     {"query_output_whose_streams_meet",
      [](Forward& c) { c.args.query_output->strides = c.Keep({168, 56, 0, 1}); },
      StatusCode::kInvalidAlias,

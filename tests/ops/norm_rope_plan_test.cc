@@ -1,10 +1,9 @@
-// Plans of norm + rotary and of the joint call: shared, run on other memory, checked before each run; a run allocates
+// Plans of norm + rotary and of the joint call: run on other memory, checked before each run; a run allocates
 // nothing; the workspace's size; shapes of extent 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
@@ -14,7 +13,6 @@
 #include <ostream>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -194,32 +192,6 @@ TEST(NormRopePlan, CreateNeedsAPlaceForThePlan) {
   EXPECT_TRUE(refused(NormRopePlan::Create({}, nullptr), "norm_rope"));
   EXPECT_TRUE(refused(NormRopeConcatBackwardPlan::Create({}, nullptr), "norm_rope_concat_backward"));
   EXPECT_TRUE(refused(NormRopeConcatPlan::Create({}, nullptr), "norm_rope_concat"));
-}
-
-TYPED_TEST(NormRopePlans, SharedByEightThreads) {
-  constexpr int kThreads = 8;
-  for (const NormRopeTypes& types : {kThreeTypes[1], kThreeTypes[2]}) {
-    const std::vector<NormRopeProblem> problems = ListOfFive(types);
-    const List<TypeParam> first(problems);
-    const auto plan = PlanOf(first);
-    ASSERT_TRUE(Ok(RunPlan(plan, first.pointers)));
-    const std::vector<std::uint64_t> want = first.ResultBits();
-    std::vector<std::thread> threads;
-    std::atomic<int> right{0};
-    for (int i = 0; i < kThreads; ++i) {
-      threads.emplace_back([&] {
-        const auto copy = plan;
-        const List<TypeParam> list(problems);
-        bool ok = true;
-        for (int repeat = 0; repeat < 3; ++repeat) {
-          ok = ok && RunPlan(copy, list.pointers).ok() && list.ResultBits() == want;
-        }
-        right += ok;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(right, kThreads);
-  }
 }
 
 TYPED_TEST(NormRopePlans, ARunAllocatesNothing) {

@@ -1,7 +1,5 @@
-// The caller's floating-point environment neither changes the results nor is changed; a forked child computes.
+// The caller's floating-point environment neither changes the results nor is changed, of any types.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cfenv>
 #include <functional>
@@ -95,36 +93,6 @@ TEST_P(RotaryEnvironment, ControlWordsOfTheOtherThreads) {
 INSTANTIATE_TEST_SUITE_P(All, RotaryEnvironment, ::testing::ValuesIn(kAllTypes), [](const auto& param_info) {
   return std::string(Name(param_info.param.activations)) + "_" + Name(param_info.param.tables);
 });
-
-// What the child did, as its exit code.
-enum ChildCode : int { kSame = 0, kFailed = 3, kDifferent = 4 };
-
-int ChildCodeOf(const BackwardTensors& tensors, const std::vector<std::uint64_t>& want) {
-  if (!RotaryBackward(tensors.Args()).ok()) return kFailed;
-  return tensors.ResultBits() == want ? kSame : kDifferent;
-}
-
-// The child of a process whose thread pool is running has no such threads.
-TEST(RotaryFork, AChildComputes) {
-  Problem problem = MakeProblem(RotaryMode::kHalf, {}, {4, 512, 8, 64}, {1, 512, 1});
-  problem.execution.num_threads = 2;
-  const BackwardTensors parent(problem), child(problem);
-  ASSERT_TRUE(Ok(RotaryBackward(parent.Args())));
-  const std::vector<std::uint64_t> want = parent.ResultBits();
-  const pid_t pid = fork();
-  ASSERT_NE(pid, -1);
-  if (pid == 0) {
-    alarm(60);
-    _exit(ChildCodeOf(child, want));
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, 0), pid);
-  ASSERT_TRUE(WIFEXITED(status)) << "the child was ended by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), kSame);
-  // The parent goes on with all its threads.
-  ASSERT_TRUE(Ok(RotaryBackward(parent.Args())));
-  EXPECT_EQ(parent.ResultBits(), want);
-}
 
 }  // namespace
 }  // namespace gyrograd::testing

@@ -1,4 +1,5 @@
-// More elements than 32 bits count: run by `make test-large` alone, in about 5 GB.
+// More elements than 32 bits count, very many short rows, very many heads: run by `make test-large` alone, in about
+// 5 GB.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -7,68 +8,80 @@
 
 #include "gyrograd/rotary.h"
 #include "reference/rotary.h"
+#include "tests/support/signs.h"
 
-namespace gyrograd {
+namespace gyrograd::testing {
 namespace {
 
-constexpr std::int64_t kRows = 21474837;
-constexpr std::int64_t kWidth = 100;
-constexpr std::int64_t kElements = kRows * kWidth;  // 2,147,483,700
+struct Size {
+  const char* name;
+  std::int64_t batch, positions, heads, width;
 
-// +1 or -1 as bf16, from a hash of the index.
-std::uint16_t Sign(std::uint64_t index) {
-  index *= 0x9e3779b97f4a7c15u;
-  return (index >> 61) & 1 ? 0xbf80 : 0x3f80;
-}
+  std::int64_t rows() const { return batch * positions * heads; }
+};
 
-std::vector<float> Table(float first) {
-  std::vector<float> table(kWidth);
-  for (std::int64_t i = 0; i < kWidth; ++i) table[i] = first + 0.01f * static_cast<float>(i);
+void PrintTo(const Size& size, std::ostream* out) { *out << size.name; }
+
+constexpr Size kSizes[] = {{"MoreThan2To31Elements", 21474837, 1, 1, 100},
+                           {"RowsOfTwo", std::int64_t{1} << 28, 1, 1, 2},
+                           {"RowsOfEight", std::int64_t{1} << 28, 1, 1, 8},
+                           {"ManyHeads", 1, 3, std::int64_t{1} << 26, 8}};
+
+std::vector<float> Table(std::int64_t count, float first) {
+  std::vector<float> table(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = first + 0.01f * static_cast<float>(i);
   return table;
 }
 
-// dx lies on dy and x: 4.3 GB in all. Every term of dcos is 1, so its sum is the number of rows.
-TEST(RotaryLarge, MoreThan2To31ElementsInPlace) {
-  std::vector<std::uint16_t> data(kElements);
-  for (std::int64_t i = 0; i < kElements; ++i) data[i] = Sign(static_cast<std::uint64_t>(i));
-  const std::int64_t shape[] = {kRows, kWidth};
-  const std::int64_t table_shape[] = {1, kWidth};
-  const std::int64_t strides[] = {kWidth, 1};
-  const std::vector<float> cos = Table(0.1f);
-  const std::vector<float> sin = Table(-0.7f);
-  std::vector<float> dcos(kWidth);
-  std::vector<float> dsin(kWidth);
+class RotaryLarge : public ::testing::TestWithParam<Size> {};
+
+// dx lies on dy and x: up to 4.3 GB in all. Every term of dcos is 1, so its sums are the numbers of rows.
+TEST_P(RotaryLarge, InPlace) {
+  const auto [name, batch, positions, heads, width] = GetParam();
+  const std::int64_t rows = GetParam().rows();
+  std::vector<std::uint16_t> data = Signs(rows * width);
+  const std::int64_t shape[] = {batch, positions, heads, width};
+  const std::int64_t strides[] = {positions * heads * width, heads * width, width, 1};
+  const std::int64_t table_shape[] = {1, positions, 1, width};
+  const std::int64_t table_strides[] = {0, width, 0, 1};
+  const std::vector<float> cos = Table(positions * width, 0.1f);
+  const std::vector<float> sin = Table(positions * width, -0.7f);
+  std::vector<float> dcos(cos.size()), dsin(sin.size());
   RotaryBackwardArgs args;
   args.dy = {data.data(), DType::kBF16, shape, strides};
-  args.cos = {cos.data(), DType::kF32, table_shape, strides};
-  args.sin = {sin.data(), DType::kF32, table_shape, strides};
+  args.cos = {cos.data(), DType::kF32, table_shape, table_strides};
+  args.sin = {sin.data(), DType::kF32, table_shape, table_strides};
   args.x = args.dy;
   args.dx = TensorView{data.data(), DType::kBF16, shape, strides};
-  args.dcos = TensorView{dcos.data(), DType::kF32, table_shape, strides};
-  args.dsin = TensorView{dsin.data(), DType::kF32, table_shape, strides};
+  args.dcos = TensorView{dcos.data(), DType::kF32, table_shape, table_strides};
+  args.dsin = TensorView{dsin.data(), DType::kF32, table_shape, table_strides};
   const Status status = RotaryBackward(args);
   ASSERT_TRUE(status.ok()) << status.message();
 
-  for (const float sum : dcos) EXPECT_EQ(sum, static_cast<float>(kRows));
+  for (const float sum : dcos) EXPECT_EQ(sum, static_cast<float>(batch * heads));
   // Opposite members of a pair give opposite terms.
-  for (std::int64_t p = 0; p < kWidth / 2; ++p) EXPECT_EQ(dsin[p], -dsin[p + kWidth / 2]);
-
-  // The first row, the last one, and those around the 2^31st element.
-  for (const std::int64_t row : {std::int64_t{0}, (std::int64_t{1} << 31) / kWidth - 1,
-                                 (std::int64_t{1} << 31) / kWidth, kRows / 2, kRows - 1}) {
-    std::vector<std::uint16_t> dy(kWidth);
-    std::vector<std::uint16_t> want(kWidth);
-    for (std::int64_t i = 0; i < kWidth; ++i) dy[i] = Sign(static_cast<std::uint64_t>(row * kWidth + i));
-    const std::int64_t row_shape[] = {1, kWidth};
+  for (std::int64_t i = 0; i < positions * width; ++i) {
+    if (i % width < width / 2) {
+      EXPECT_EQ(dsin[i], -dsin[i + width / 2]) << i;
+    }
+  }
+  for (const std::int64_t row : RowsToCompare(rows, width)) {
+    const std::vector<std::uint16_t> dy = Signs(width, row * width);
+    std::vector<std::uint16_t> want(dy.size());
+    const std::int64_t row_shape[] = {1, width};
+    const std::int64_t position = row / heads % positions;
     RotaryBackwardArgs one;
-    one.dy = {dy.data(), DType::kBF16, row_shape, strides};
-    one.cos = args.cos;
-    one.sin = args.sin;
-    one.dx = TensorView{want.data(), DType::kBF16, row_shape, strides};
+    one.dy = {dy.data(), DType::kBF16, row_shape, {strides + 2, 2}};
+    one.cos = {cos.data() + position * width, DType::kF32, row_shape, {strides + 2, 2}};
+    one.sin = {sin.data() + position * width, DType::kF32, row_shape, {strides + 2, 2}};
+    one.dx = TensorView{want.data(), DType::kBF16, row_shape, {strides + 2, 2}};
     reference::RotaryBackwardInput(one);
-    EXPECT_EQ(std::memcmp(want.data(), data.data() + row * kWidth, kWidth * sizeof(want[0])), 0) << "row " << row;
+    EXPECT_EQ(std::memcmp(want.data(), data.data() + row * width, want.size() * sizeof(want[0])), 0) << "row " << row;
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(All, RotaryLarge, ::testing::ValuesIn(kSizes),
+                         [](const auto& param_info) { return std::string(param_info.param.name); });
+
 }  // namespace
-}  // namespace gyrograd
+}  // namespace gyrograd::testing

@@ -1,15 +1,13 @@
-// Plans: shared, run on other memory, checked before each run; a run allocates nothing.
+// Plans: run on other memory, checked before each run; a run allocates nothing.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/allocations.h"
@@ -147,35 +145,6 @@ TEST(RotaryPlan, AnEmptyPlanRefusesToRun) {
   const RotaryPlan forward;
   EXPECT_EQ(forward.workspace_size(), 0u);
   EXPECT_FALSE(forward.Run({}, nullptr, 0).ok());
-}
-
-TEST(RotaryPlan, SharedByEightThreads) {
-  constexpr int kThreads = 8;
-  for (const Problem& problem :
-       {ProblemWithWorkspace(),
-        MakeProblem(RotaryMode::kInterleave, {DType::kBF16, DType::kBF16}, {2, 200, 3, 64}, {1, 200, 1})}) {
-    const BackwardTensors first(problem);
-    RotaryBackwardPlan plan;
-    ASSERT_TRUE(Ok(RotaryBackwardPlan::Create(first.Args(), &plan)));
-    ASSERT_TRUE(Ok(RunPlan(plan, first.Pointers())));
-    ASSERT_TRUE(first.Check());
-    const std::vector<std::uint64_t> want = first.ResultBits();
-    std::vector<std::thread> threads;
-    std::atomic<int> right{0};
-    for (int i = 0; i < kThreads; ++i) {
-      threads.emplace_back([&] {
-        const RotaryBackwardPlan copy = plan;
-        const BackwardTensors tensors(problem);
-        bool ok = true;
-        for (int repeat = 0; repeat < 5; ++repeat) {
-          ok = ok && RunPlan(copy, tensors.Pointers()).ok() && tensors.ResultBits() == want;
-        }
-        right += ok;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(right, kThreads);
-  }
 }
 
 TEST(RotaryPlan, ARunAllocatesNothing) {

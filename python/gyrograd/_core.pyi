@@ -17,6 +17,7 @@ def rotary_backward(
     out: Any,
     threads: Any,
     cpu_target: Any,
+    plain_tensors: bool = False,
 ) -> Any: ...
 def rotary(
     x: Any,
@@ -29,6 +30,7 @@ def rotary(
     out: Any,
     threads: Any,
     cpu_target: Any,
+    plain_tensors: bool = False,
 ) -> Any: ...
 def trace_rotary(
     x: Any, cos: Any, sin: Any, mode: Any, per_pair_tables: Any, rotary_dim: Any, rotary_offset: Any

@@ -354,6 +354,11 @@ bool ViewPlain(nb::handle tensor, const Torch& torch, dlpack::Tensor* view) {
   return view->data != nullptr || std::any_of(view->shape, view->shape + view->rank, [](auto n) { return n == 0; });
 }
 
+// ViewPlain of a tensor that does not negate its memory either.
+bool MeansItsMemory(nb::handle tensor, const Torch& torch, dlpack::Tensor* view) {
+  return ViewPlain(tensor, torch, view) && !Is(tensor, torch.is_neg);
+}
+
 void ReadTorch(const Argument& argument, nb::handle tensor, Array* array) {
   const Torch* const torch = LoadedTorch();
   if (torch == nullptr) Raise(PyExc_TypeError, argument, "is a tensor of a PyTorch that is still being imported");
@@ -387,12 +392,6 @@ void Read(const Argument& argument, nb::handle object, Array* array) {
     case Kind::kJax: AwaitJax(argument, object); return ReadDlpack(argument, object, array);
     case Kind::kOther: return ReadDlpack(argument, object, array);
   }
-}
-
-std::size_t Bytes(const Array& array) {
-  std::size_t bytes = SizeOf(array.dtype);
-  for (const std::int64_t extent : array.shape_span()) bytes *= static_cast<std::size_t>(extent);
-  return bytes;
 }
 
 nb::object ShapeTuple(const Array& array) {
@@ -539,6 +538,12 @@ nb::object FromDlpackOf(nb::handle object) {
 
 }  // namespace
 
+std::size_t Bytes(const Array& array) {
+  std::size_t bytes = SizeOf(array.dtype);
+  for (const std::int64_t extent : array.shape_span()) bytes *= static_cast<std::size_t>(extent);
+  return bytes;
+}
+
 void Raise(PyObject* type, const Argument& argument, const std::string& rest) {
   const std::string message = std::string(argument.operation) + ": " + argument.name + " " + rest;
   PyErr_SetString(type, message.c_str());
@@ -584,8 +589,19 @@ bool ArePlainTensors(nb::args objects) {
   const Torch* const torch = LoadedTorch();
   dlpack::Tensor view;
   return torch != nullptr && std::ranges::all_of(objects, [&](nb::handle object) {
-           return object.is_none() || (ViewPlain(object, *torch, &view) && !Is(object, torch->is_neg));
+           return object.is_none() || MeansItsMemory(object, *torch, &view);
          });
+}
+
+bool ReadPlainTensor(const Argument& argument, nb::handle object, Array* array) {
+  const Torch* const torch = LoadedTorch();
+  dlpack::Tensor view;
+  if (torch == nullptr || !MeansItsMemory(object, *torch, &view)) return false;
+  array->object = nb::borrow(object);
+  array->kind = Kind::kTorch;
+  array->writable = true;
+  ReadTensor(argument, view, array);
+  return true;
 }
 
 void ReadInput(const Argument& argument, nb::handle object, Array* array) { Read(argument, object, array); }

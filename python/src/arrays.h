@@ -56,6 +56,9 @@ struct Array {
   std::array<std::int64_t, kMaxRank> strides;
 };
 
+// The bytes of its elements.
+std::size_t Bytes(const Array& array);
+
 // Looks up what the functions below need of NumPy and ml_dtypes. Called once, when a module is imported.
 void InitArrays();
 
@@ -65,6 +68,9 @@ void InitResults(nb::module_& module);
 // Whether all are PyTorch tensors that mean their memory on the CPU and no more, or None: no subclasses but Parameter,
 // no wrappers, no views that negate.
 bool ArePlainTensors(nb::args objects);
+
+// The view of one such object; false, and nothing read, where it is none such. What autograd follows is read, too.
+bool ReadPlainTensor(const Argument& argument, nb::handle object, Array* array);
 
 // A view of `object`; TypeError or ValueError where it is no array that the library can read.
 void ReadInput(const Argument& argument, nb::handle object, Array* array);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,9 +59,12 @@ DType DTypeNamed(const Argument& argument, const std::string& text);
 // The shape and type of a tuple (shape, type), which stands for an array where nothing is computed.
 void ReadShape(const Argument& argument, nb::handle object, Array* array);
 
-// Runs a plan with a workspace of its own and the GIL released.
+// Whether a call on rows of so few bytes takes less than letting go of the GIL may cost.
+bool IsShort(const Array& rows);
+
+// Runs a plan with a workspace of its own, and the GIL released unless the call is short.
 template <class Plan, class Pointers>
-Status RunPlan(const char* operation, const Plan& plan, const Pointers& pointers) {
+Status RunPlan(const char* operation, const Plan& plan, const Pointers& pointers, bool is_short = false) {
   const std::size_t size = plan.workspace_size();
   std::unique_ptr<std::byte[]> workspace;
   if (size > 0) {
@@ -69,7 +73,8 @@ Status RunPlan(const char* operation, const Plan& plan, const Pointers& pointers
       Raise(PyExc_MemoryError, {operation, "workspace"}, "needs " + std::to_string(size) + " bytes");
     }
   }
-  nb::gil_scoped_release unlocked;
+  std::optional<nb::gil_scoped_release> unlocked;
+  if (!is_short) unlocked.emplace();
   return plan.Run(pointers, workspace.get(), size);
 }
 

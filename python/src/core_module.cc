@@ -91,6 +91,25 @@ struct Refusals {
   }
 };
 
+// Reads a call's inputs. For gyrograd.torch, whose own autograd follows the tensors, plain tensors alone: where one is
+// none, the call's answer is NotImplemented.
+class Inputs {
+ public:
+  Inputs(const char* operation, bool plain_tensors) : operation_(operation), plain_tensors_(plain_tensors) {}
+
+  bool Read(const char* name, nb::handle object, Array* array) const {
+    if (plain_tensors_) return ReadPlainTensor({operation_, name}, object, array);
+    ReadInput({operation_, name}, object, array);
+    return true;
+  }
+
+ private:
+  const char* operation_;
+  bool plain_tensors_;
+};
+
+nb::object NotImplemented() { return nb::borrow(Py_NotImplemented); }
+
 nb::object ResultTuple(const Array& like, const Results& results) {
   nb::object items[3];
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -102,13 +121,14 @@ nb::object ResultTuple(const Array& like, const Results& results) {
 nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::handle sin_object, nb::handle x_object,
                               nb::handle mode, nb::handle per_pair_tables, nb::handle rotary_dim,
                               nb::handle rotary_offset, nb::handle outputs, nb::handle out, nb::handle threads,
-                              nb::handle cpu_target) {
+                              nb::handle cpu_target, bool plain_tensors) {
   Array dy, cos, sin, x;
-  ReadInput({kBackward, "dy"}, dy_object, &dy);
-  ReadInput({kBackward, "cos"}, cos_object, &cos);
-  ReadInput({kBackward, "sin"}, sin_object, &sin);
+  const Inputs inputs(kBackward, plain_tensors);
   const bool has_x = !x_object.is_none();
-  if (has_x) ReadInput({kBackward, "x"}, x_object, &x);
+  if (!inputs.Read("dy", dy_object, &dy) || !inputs.Read("cos", cos_object, &cos) ||
+      !inputs.Read("sin", sin_object, &sin) || (has_x && !inputs.Read("x", x_object, &x))) {
+    return NotImplemented();
+  }
   Results results;
   ParseWanted(outputs, out, has_x, &results);
 
@@ -146,7 +166,8 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
                                                         .x = has_x ? x.data : nullptr,
                                                         .dx = results[0].array.data,
                                                         .dcos = results[1].array.data,
-                                                        .dsin = results[2].array.data}));
+                                                        .dsin = results[2].array.data},
+                                 IsShort(dy)));
   for (const Result& result : results) {
     if (!result.given.empty()) MarkWritten(result.array);
   }
@@ -156,11 +177,13 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
 
 nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin_object, nb::handle mode,
                       nb::handle per_pair_tables, nb::handle rotary_dim, nb::handle rotary_offset, nb::handle out,
-                      nb::handle threads, nb::handle cpu_target) {
+                      nb::handle threads, nb::handle cpu_target, bool plain_tensors) {
   Array x, cos, sin, y;
-  ReadInput({kForward, "x"}, x_object, &x);
-  ReadInput({kForward, "cos"}, cos_object, &cos);
-  ReadInput({kForward, "sin"}, sin_object, &sin);
+  const Inputs inputs(kForward, plain_tensors);
+  if (!inputs.Read("x", x_object, &x) || !inputs.Read("cos", cos_object, &cos) ||
+      !inputs.Read("sin", sin_object, &sin)) {
+    return NotImplemented();
+  }
   const bool given = !out.is_none();
   if (given) {
     ReadOutput({kForward, kOut}, out, &y);
@@ -176,7 +199,7 @@ nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin
   refusals.RaiseUnlessOk(RotaryPlan::Create(args, &plan));
   if (!given) AllocateResult({kForward, "y"}, x, &y);
   refusals.RaiseUnlessOk(
-      RunPlan(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}));
+      RunPlan(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}, IsShort(x)));
   if (given) MarkWritten(y);
   return FinishResult(x, y);
 }
@@ -225,7 +248,9 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
   return plan.Describe();
 }
 
-constexpr const char* kCallDoc = "The call of the same name in gyrograd/_rotary.py, which has its documentation.";
+constexpr const char* kCallDoc =
+    "The call of the same name in gyrograd/_rotary.py, which has its documentation. With plain_tensors the inputs are\n"
+    "read as they are, whether autograd follows them or not; NotImplemented where one is no plain tensor.";
 
 void Define(nb::module_& module) {
   InitArrays();
@@ -235,10 +260,11 @@ void Define(nb::module_& module) {
   DefineJax(module);
   module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a.none(),
              "mode"_a.none(), "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(),
-             "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
+             "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), "plain_tensors"_a = false,
+             kCallDoc);
   module.def("rotary", &RotaryCall, "x"_a.none(), "cos"_a.none(), "sin"_a.none(), "mode"_a.none(),
              "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(), "out"_a.none(),
-             "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
+             "threads"_a.none(), "cpu_target"_a.none(), "plain_tensors"_a = false, kCallDoc);
   module.def("trace_rotary", &TraceRotary, "x"_a, "cos"_a, "sin"_a, "mode"_a.none(), "per_pair_tables"_a.none(),
              "rotary_dim"_a.none(), "rotary_offset"_a.none(),
              "The options as numbers, for a call on arrays of these (shape, type). Raises what the call would.");

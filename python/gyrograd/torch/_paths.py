@@ -16,39 +16,52 @@ from gyrograd import _core
 from gyrograd.torch._sharded import register_rules_once
 
 _are_plain_tensors = _core.are_plain_tensors
+_is_grad_enabled = torch.is_grad_enabled
 _is_compiling = torch.compiler.is_dynamo_compiling
 _tracing_state = torch._C._get_tracing_state
 _functorch_is_active = torch._C._are_functorch_transforms_active
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
-_autocasts = torch.is_autocast_enabled
+_autocasts = torch._C._is_any_autocast_enabled
 
 
-def is_direct(*tensors: torch.Tensor | None) -> bool:
-    """Whether nobody but autograd needs to see a call on these tensors."""
-    if (
+# Of tensors that may be plain: subclasses mean more.
+PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+class NotPlain(Exception):
+    """A direct call met a tensor that is not plain: the registered operator takes it."""
+
+
+def is_unobserved() -> bool:
+    """Whether nobody but autograd needs to see a call, as long as its tensors are plain."""
+    return not (
         _is_compiling()
         or _functorch_is_active()
         or _dispatch_modes()
         or _function_modes()
         or _tracing_state() is not None
-        or _autocasts("cpu")
+        or _autocasts()
         or forward_ad._current_level >= 0
-    ):
-        return False
-    return _are_plain_tensors(*tensors)
+    )
+
+
+def is_direct(*tensors: torch.Tensor | None) -> bool:
+    """is_unobserved of a call on these tensors."""
+    return is_unobserved() and _are_plain_tensors(*tensors)
+
+
+def is_unobserved_backward() -> bool:
+    """The same of the backward of a direct call that nobody differentiates again, as long as its tensors are plain.
+    Fewer can need to see it: tracers and function modes have not seen the call, autocast casts no gradient, and what
+    transforms wrap is not plain.
+    """
+    return not _is_grad_enabled() and not _dispatch_modes() and forward_ad._current_level < 0
 
 
 def is_direct_backward(*tensors: torch.Tensor | None) -> bool:
-    """The same of the backward of a direct call that nobody differentiates again. Fewer can need to see it: tracers and
-    function modes have not seen the call, autocast casts no gradient, and what transforms wrap is not plain.
-    """
-    return (
-        not torch.is_grad_enabled()
-        and not _dispatch_modes()
-        and forward_ad._current_level < 0
-        and _are_plain_tensors(*tensors)
-    )
+    """is_unobserved_backward of these tensors."""
+    return is_unobserved_backward() and _are_plain_tensors(*tensors)
 
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

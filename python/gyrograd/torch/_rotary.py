@@ -8,17 +8,28 @@ import torch
 from gyrograd import _core
 from gyrograd._types import Mode
 from gyrograd.torch._options import ROWS, in_schema, name_of
-from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, plain_apply, renamed, require_tensors
+from gyrograd.torch._paths import (
+    PLAIN_TYPES,
+    NotPlain,
+    check_tensors,
+    is_direct,
+    is_direct_backward,
+    is_unobserved,
+    is_unobserved_backward,
+    plain_apply,
+    renamed,
+    require_tensors,
+)
 from gyrograd.torch._rotary_operators import (
     OPTIONS,
     ROTARY,
     compute_rotary,
     compute_rotary_backward,
     differentiable_backward,
-    save_for_rotary,
 )
 
 _num_threads = torch.get_num_threads
+_is_grad_enabled = torch.is_grad_enabled
 _MODES = ("half", "interleave", "quarter", "interleave-half")
 _REFUSALS = (TypeError, ValueError, NotImplementedError)
 
@@ -55,13 +66,17 @@ def rotary(
       ValueError: a shape or an option is refused, or a tensor is not on the CPU.
       NotImplementedError: a tensor carries a forward-mode tangent.
     """
-    if x is None or cos is None or sin is None:
-        require_tensors("rotary", x=x, cos=cos, sin=sin)
     options = (mode, per_pair_tables, rotary_dim, rotary_offset)
-    if is_direct(x, cos, sin):
-        if torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad):
-            return _apply_rotary(x, cos, sin, options)
-        return compute_rotary(x, cos, sin, *options)
+    if is_unobserved() and type(x) in PLAIN_TYPES and type(cos) in PLAIN_TYPES and type(sin) in PLAIN_TYPES:
+        try:
+            if _is_grad_enabled():
+                follows_tables = cos.requires_grad or sin.requires_grad
+                if follows_tables or x.requires_grad:
+                    return _apply_rotary(x, cos, sin, follows_tables, options)
+            return _turn_plain(x, cos, sin, options)
+        except NotPlain:
+            pass
+    require_tensors("rotary", x=x, cos=cos, sin=sin)
     check_tensors("rotary", x=x, cos=cos, sin=sin)
     return _turn_registered(x, cos, sin, *options)
 
@@ -122,6 +137,13 @@ def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rota
         raise renamed(error, "npu_rotary_mul", {"x": "input", "cos": "r1", "sin": "r2"}) from None
 
 
+def _turn_plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, options: tuple[Any, ...]) -> torch.Tensor:
+    y: torch.Tensor = _core.rotary(x, cos, sin, *options, None, _num_threads(), None, True)
+    if y is NotImplemented:
+        raise NotPlain
+    return y
+
+
 def _turn_pair(
     turn: Callable[..., torch.Tensor], q: Any, k: Any, cos: Any, sin: Any, options: tuple[Any, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -150,18 +172,19 @@ class _Rotary(torch.autograd.Function):
     """rotary of plain tensors. Small calls are measured in function calls: there are few here."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, cos: Any, sin: Any, options: tuple[Any, ...]) -> torch.Tensor:
-        save_for_rotary(ctx, x, cos, sin)
+    def forward(ctx: Any, x: Any, cos: Any, sin: Any, follows_tables: bool, options: tuple[Any, ...]) -> torch.Tensor:
+        ctx.save_for_backward(cos, sin, x if follows_tables else None)
         ctx.options = options
-        return _core.rotary(x, cos, sin, *options, None, _num_threads(), None)
+        return _turn_plain(x, cos, sin, options)
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         cos, sin, x = ctx.saved_tensors
-        if x is None and is_direct_backward(dy, cos, sin):  # dx alone
-            dx = _core.rotary_backward(dy, cos, sin, None, *ctx.options, None, None, _num_threads(), None)
-            return dx, None, None, None
-        return *_backward(dy, cos, sin, x, ctx.needs_input_grad[:3], ctx.options), None
+        if x is None and is_unobserved_backward():  # dx alone
+            dx = _core.rotary_backward(dy, cos, sin, None, *ctx.options, None, None, _num_threads(), None, True)
+            if dx is not NotImplemented:
+                return dx, None, None, None, None
+        return *_backward(dy, cos, sin, x, ctx.needs_input_grad[:3], ctx.options), None, None
 
 
 class _RotaryPair(torch.autograd.Function):

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <numeric>
 
-#include "core/strides.h"
-
 namespace gyrograd::internal {
 namespace {
 
@@ -117,18 +115,18 @@ class Search {
   int work_ = 0;
 };
 
-bool RangesMeet(const ConstTensorView& a, const ConstTensorView& b) {
-  const ByteRange ra = *BytesOf(a);
-  const ByteRange rb = *BytesOf(b);
-  const Wide base_a = reinterpret_cast<std::uintptr_t>(a.data);
-  const Wide base_b = reinterpret_cast<std::uintptr_t>(b.data);
-  return base_a + ra.low < base_b + rb.high && base_b + rb.low < base_a + ra.high;
-}
-
 }  // namespace
 
+bool RangesMeet(const void* a, ByteRange range_a, const void* b, ByteRange range_b) {
+  const Wide base_a = reinterpret_cast<std::uintptr_t>(a);
+  const Wide base_b = reinterpret_cast<std::uintptr_t>(b);
+  return base_a + range_a.low < base_b + range_b.high && base_b + range_b.low < base_a + range_a.high;
+}
+
 Sharing SharesBytes(const ConstTensorView& a, const ConstTensorView& b) {
-  if (IsEmpty(a.shape) || IsEmpty(b.shape) || !RangesMeet(a, b)) return Sharing::kNone;
+  if (IsEmpty(a.shape) || IsEmpty(b.shape) || !RangesMeet(a.data, *BytesOf(a), b.data, *BytesOf(b))) {
+    return Sharing::kNone;
+  }
   // a + sum(a) + byte = b + sum(b) + byte': the sums differ by no more than the elements are wide.
   Equation equation;
   equation.target = Wide{reinterpret_cast<std::uintptr_t>(b.data)} - Wide{reinterpret_cast<std::uintptr_t>(a.data)};

@@ -3,6 +3,7 @@
 #ifndef GYROGRAD_CORE_OVERLAP_H_
 #define GYROGRAD_CORE_OVERLAP_H_
 
+#include "core/strides.h"
 #include "gyrograd/tensor_view.h"
 
 namespace gyrograd::internal {
@@ -12,6 +13,10 @@ enum class Sharing {
   kShared,
   kUndecided,  // the search reached its limit; to be treated as shared
 };
+
+// Whether ranges of bytes, relative to addresses, have a byte in common; ranges that do not hold no elements that
+// share.
+bool RangesMeet(const void* a, ByteRange range_a, const void* b, ByteRange range_b);
 
 // Views must have passed BytesOf. Empty views share nothing.
 Sharing SharesBytes(const ConstTensorView& a, const ConstTensorView& b);

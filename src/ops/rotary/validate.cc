@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/strides.h"
+#include "core/overlap.h"
 #include "ops/argument.h"
 
 namespace gyrograd::internal {
@@ -150,6 +150,7 @@ RotaryCall RotaryCall::From(const RotaryBackwardArgs& args) {
   const auto set = [&call](RotaryOperand operand, const auto& view) {
     call.views[operand] = {view.data, view.dtype, view.shape, view.strides};
     call.given[operand] = true;
+    call.bytes[operand] = BytesOf(call.views[operand]).value_or(ByteRange{});
   };
   set(kIn, args.dy);
   set(kCos, args.cos);
@@ -202,7 +203,7 @@ Status ValidateMemory(const RotaryCall& call, const RotaryAddresses& data) {
   for (int output = kOut; output < kRotaryOperands; ++output) {
     if (!call.given[output]) continue;
     for (int other = 0; other < output; ++other) {
-      if (!call.given[other]) continue;
+      if (!call.given[other] || !RangesMeet(data[output], call.bytes[output], data[other], call.bytes[other])) continue;
       const Status status = ValidateSharing(ArgumentOf(call, output), At(call, data, output), ArgumentOf(call, other),
                                             At(call, data, other), MayAlias(output, other));
       if (!status.ok()) return status;

@@ -24,6 +24,7 @@ struct RotaryCall {
   bool forward = false;
   std::array<ConstTensorView, kRotaryOperands> views;
   std::array<bool, kRotaryOperands> given = {};
+  std::array<ByteRange, kRotaryOperands> bytes = {};  // BytesOf(views[i]), for given views that pass it
   RotaryOptions options;
   Execution execution;
 

@@ -28,28 +28,27 @@ bool SameBits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-double Distance(double a, double b) {
-  if (SameBits(a, b) || a == b) return 0;
-  const double distance = std::fabs(a - b);
-  return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+// In units in the last place of `want`.
+double Distance(double got, double want, DType dtype) {
+  if (SameBits(got, want) || got == want) return 0;
+  const double distance = std::fabs(got - want);
+  return std::isfinite(distance) ? distance / Ulp(want, dtype) : std::numeric_limits<double>::infinity();
 }
 
-// One value against its bound: whether it holds, and the error in units of the bound.
+// One value against its bound: whether it holds, and the error in units of the bound, or in the last place where bits
+// count.
 struct Verdict {
   bool ok = true;
   double error = 0;
 };
 
-Verdict ExactVerdict(double got, double want) {
-  const bool same = SameBits(got, want);
-  return {same, same ? 0 : std::numeric_limits<double>::infinity()};
-}
+Verdict ExactVerdict(double got, double want, DType dtype) { return {SameBits(got, want), Distance(got, want, dtype)}; }
 
 Verdict Judge(double got, DType dtype, const BoundedValues& want, std::size_t i) {
   if (!want.may_overflow.empty() && want.may_overflow[i] != 0 && !std::isfinite(got)) return {};
-  if (want.bound.empty()) return ExactVerdict(got, Round(want.high[i], dtype));
+  if (want.bound.empty()) return ExactVerdict(got, Round(want.high[i], dtype), dtype);
   const DoubleDouble exact = {want.high[i], want.low.empty() ? 0 : want.low[i]};
-  if (!std::isfinite(exact.high)) return ExactVerdict(got, exact.high);
+  if (!std::isfinite(exact.high)) return ExactVerdict(got, exact.high, dtype);
   const double bound = want.bound[i];
   const double lowest = Round((exact - bound).high, dtype);
   const double highest = Round((exact + bound).high, dtype);
@@ -70,7 +69,7 @@ Comparison CompareBits(const ConstTensorView& got, const ConstTensorView& want) 
     const double b = Load(Address(want.data, want.dtype, Offset(index, want.strides)), want.dtype);
     if (SameBits(a, b)) continue;
     result.ok = false;
-    result.worst = std::max(result.worst, Distance(a, b));
+    result.worst = std::max(result.worst, Distance(a, b, want.dtype));
     if (result.mismatches++ == 0) {
       std::ostringstream out;
       out.precision(17);

@@ -13,7 +13,7 @@ namespace gyrograd::reference {
 struct Comparison {
   bool ok = true;
   std::int64_t mismatches = 0;
-  double worst = 0;     // bits: the largest |difference|; bounds: the largest error in units of the bound
+  double worst = 0;     // the largest error, in units in the last place where bits count, else of the bound
   std::string message;  // where the first (bits) or worst (bounds) mismatch is and what stands there; empty when ok
 };
 

@@ -128,10 +128,14 @@ def bytes_of(problem: Problem) -> int:
 def run(case_id: str, problem: Problem, **execution: object) -> dict[str, Verdict]:
     """Computes the case by the public call and compares all results with the reference: verdicts by name."""
     keywords = problem.keywords(make_arrays(case_id, problem), **execution)
-    results = norm_rope_concat_backward(**keywords)._asdict()
+    return compare(keywords, norm_rope_concat_backward(**keywords)._asdict(), problem.results())
+
+
+def compare(keywords: dict[str, object], results: dict[str, object], names: Sequence[str]) -> dict[str, Verdict]:
+    """The results of these names with the reference; keywords and results as the call has them, all."""
     verdicts = check_norm_rope_concat_backward(keywords, results)
     missing = (False, 0, math.inf, "the library gave no such result")
-    return {name: Verdict(*verdicts.get(name, missing)) for name in problem.results()}
+    return {name: Verdict(*verdicts.get(name, missing)) for name in names}
 
 
 def group_of(problem: Problem) -> dict[str, str]:

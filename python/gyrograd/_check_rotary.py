@@ -131,7 +131,14 @@ def run(case_id: str, problem: Problem, **execution: object) -> dict[str, Verdic
     tensors = make_tensors(case_id, problem)
     options = {"mode": problem.mode} | problem.options
     results = rotary_backward(**tensors, **options, **execution)
-    verdicts = check_rotary_backward(**tensors, **dict(zip(RESULTS, results, strict=True)), **options)
+    return compare(tensors, dict(zip(RESULTS, results, strict=True)), **options)
+
+
+def compare(
+    tensors: dict[str, np.ndarray], results: dict[str, np.ndarray], mode: str, **options: object
+) -> dict[str, Verdict]:
+    """All three results with the reference."""
+    verdicts = check_rotary_backward(**tensors, **results, mode=mode, **options)
     return {name: Verdict(*verdict) for name, verdict in zip(RESULTS, verdicts, strict=True)}
 
 

@@ -1,7 +1,10 @@
 """What the commands read from their users: shapes, types, and the error that says what is wrong with them."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +18,21 @@ CONCAT_ORDERS = ("stream_first", "encoder_first")
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
+@dataclass(frozen=True)
+class Kind:
+    """The types of a call: of rows, and of tables and weights."""
+
+    rows: str
+    tables: str
+
+    @property
+    def name(self) -> str:
+        return self.rows if self.rows == self.tables else f"{self.rows}+{self.tables}"
+
+
+KINDS = {kind.name: kind for kind in (*(Kind(name, name) for name in DTYPES), Kind("f16", "f32"), Kind("bf16", "f32"))}
+
+
 class InputError(Exception):
     """The input is refused; the text says where and why."""
 
@@ -22,6 +40,16 @@ class InputError(Exception):
 def printable(text: str) -> str:
     """The text with escapes for what a terminal would take as a command; a file can hold any name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def require_writable(option: str, path: Path) -> None:
+    """Before minutes of work.
+
+    Raises:
+      InputError: a file can't be written there.
+    """
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: it can't be written")
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ out.
 
 import argparse
 import contextlib
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gyrograd._inputs import InputError
+from gyrograd._inputs import InputError, require_writable
 
 NOTE = "Figures of a CPU: on a GPU these operators do not run yet."
 _WARM_UP = 2  # steps of each way before any is timed
@@ -228,8 +227,7 @@ def require_plot(path: Path) -> None:
     endings = Figure().canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in endings:
         raise InputError(f"--plot {path}: {path.suffix or 'no ending'} is none of {', '.join(sorted(endings))}")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"--plot {path}: it can't be written")
+    require_writable("--plot", path)
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

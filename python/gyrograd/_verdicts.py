@@ -12,7 +12,7 @@ import numpy as np
 class Verdict:
     """How one result compares.
 
-    Where bits count, `worst` is the largest difference; elsewhere the largest error, 1 being the promised bound.
+    `worst` is the largest error: in units in the last place where bits count, elsewhere 1 being the promised bound.
     """
 
     ok: bool

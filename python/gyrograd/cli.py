@@ -1,4 +1,4 @@
-"""The command `gyrograd`: check, grad, bench, explain, models, info.
+"""The command `gyrograd`: check, accuracy, grad, bench, explain, models, info.
 
 Exit codes: 0 all right, 1 a case failed, 2 the input was refused, 130 interrupted.
 """
@@ -23,7 +23,7 @@ from rich.table import Table
 
 import gyrograd
 from gyrograd import _bench_report, _core, _models
-from gyrograd._inputs import InputError, format_shape, printable
+from gyrograd._inputs import KINDS, InputError, format_shape, parse_count, printable, require_writable
 from gyrograd._operators import OPERATORS, WITH_PROBLEMS, Operator, argument, operators_of
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -173,6 +173,7 @@ def _parser(operator: Operator) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gyrograd {gyrograd.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_check(commands)
+    _add_accuracy(commands)
     _add_grad(commands, operator)
     _add_bench(commands)
     _add_explain(commands, operator)
@@ -287,6 +288,54 @@ def _print_failure(outcome) -> None:
     for name, verdict in outcome.verdicts.items():
         if not verdict.ok:
             print(f"  {name}: {verdict.mismatches} elements; {verdict.message}")
+
+
+# -- accuracy ---------------------------------------------------------------------------------------------------------
+
+
+def _add_accuracy(commands) -> None:
+    text = "Measure the largest errors over families of hard numbers, in units of what is promised."
+    command = _add_command(commands, "accuracy", _run_accuracy, text)
+    several = "(may be repeated; default all)"
+    command.add_argument("--operator", action="append", choices=tuple(OPERATORS), help=f"only this one {several}")
+    types = f"only rows of this type, or of the first beside tables and weights of the second {several}"
+    command.add_argument("--type", action="append", choices=tuple(KINDS), help=types)
+    command.add_argument("--seed", type=argument(parse_count), default=0, metavar="N", help="of the numbers; default 0")
+    command.add_argument(
+        "--cases",
+        type=argument(_positive),
+        default=3,
+        metavar="N",
+        help="of each family for each type and mode; default 3",
+    )
+    command.add_argument("--without-torch", action="store_true", help="leave PyTorch's errors out")
+    command.add_argument("--csv", type=Path, metavar="FILE", help="write every result of every case, too")
+    command.add_argument("--page", type=Path, metavar="FILE", help="write docs/accuracy.md, too")
+
+
+def _run_accuracy(options: argparse.Namespace) -> int:
+    from gyrograd import _accuracy  # imports the reference
+
+    for option, path in (("--csv", options.csv), ("--page", options.page)):
+        if path:
+            require_writable(option, path)
+    running = _with_progress(_accuracy.measure(options), len(_accuracy.jobs(options)), "measuring", hidden=options.json)
+    measured = [one for of_job in running for one in of_job]
+    rows, exceeding = _accuracy.summarize(measured), _accuracy.exceeding(measured)
+    if options.csv:
+        _accuracy.write("--csv", options.csv, _accuracy.as_csv(measured))
+    if options.page:
+        _accuracy.write("--page", options.page, _accuracy.page(rows, options))
+    if options.json:
+        _print_json(_accuracy.as_object(rows, measured, options))
+    else:
+        for name, of_operator in rows.items():
+            _print_table(name, *_accuracy.table(name, of_operator))
+        print(_accuracy.UNITS)
+        for one in exceeding:
+            print(f"EXCEEDS: {' '.join(map(str, one.job))}: {one.result}: {one.message}")
+        print(f"{len(measured)} results" + (f", {len(exceeding)} beyond what is promised" if exceeding else ""))
+    return FAILED if exceeding else OK
 
 
 # -- grad -------------------------------------------------------------------------------------------------------------

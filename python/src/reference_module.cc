@@ -1,5 +1,5 @@
-// gyrograd._reference: the witnesses of reference/ for Python, used by the command `gyrograd check` alone. NumPy arrays
-// in.
+// gyrograd._reference: the witnesses of reference/ for Python, used by the commands `gyrograd check` and `accuracy`
+// alone. NumPy arrays in.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -128,12 +128,14 @@ void Define(nb::module_& module) {
       "check_rotary_backward", &CheckRotaryBackward, "dy"_a, "cos"_a, "sin"_a, "x"_a, "dx"_a, "dcos"_a, "dsin"_a,
       nb::kw_only(), "mode"_a = "half", "per_pair_tables"_a = false, "rotary_dim"_a = nb::none(), "rotary_offset"_a = 0,
       "Compares results of rotary_backward with the witnesses. For dx, dcos and dsin a tuple each: whether all is\n"
-      "well, how many elements are not, the worst error (dx: absolute; others: 1 is the bound), and where it is.\n"
+      "well, how many elements are not, the worst error (dx: in units in the last place; others: 1 is the bound),\n"
+      "and where it is.\n"
       "The arrays must go together; nothing is checked.");
   module.def(
       "check_norm_rope_concat_backward", &CheckConcatBackward, "keywords"_a, "results"_a,
       "The same of norm_rope_concat_backward: a dict of all its keywords, and one of all its results, None where\n"
-      "not wanted. A dict of tuples; without a norm a gradient's bits count, else errors, 1 being the bound.");
+      "not wanted. A dict of tuples; without a norm a gradient's bits count and errors are in units in the last\n"
+      "place, else 1 is the bound.");
 }
 
 }  // namespace

@@ -156,6 +156,18 @@ TEST(CompareBits, SeesOneBitAndNaN) {
   EXPECT_NE(comparison.message.find("[0, 2]"), std::string::npos) << comparison.message;
 }
 
+TEST(CompareBits, CountsUnitsInTheLastPlace) {
+  Tensor got(DType::kBF16, {3}), want(DType::kBF16, {3});
+  const auto worst = [&] { return reference::CompareBits(got.in(), want.in()).worst; };
+  want.Fill({1, -4, 0});
+  got.Fill({1 + 3.0 / 128, -4 + 2.0 / 32, -0.0});
+  EXPECT_EQ(worst(), 3);
+  got.Set({2}, std::ldexp(5, -133));  // the least denormal, five times
+  EXPECT_EQ(worst(), 5);
+  got.Set({1}, std::nan(""));
+  EXPECT_EQ(worst(), HUGE_VAL);
+}
+
 bool SumIsAccepted(double got, DType dtype, double exact, double magnitude, std::int64_t terms) {
   Tensor tensor(dtype, {1});
   tensor.Fill({got});

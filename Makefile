@@ -14,12 +14,13 @@ STAMPS := .venv/stamps
 PIP := .venv/bin/python -m pip install
 PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev libbenchmark-dev python3-venv python3-dev
 TEST_PACKAGES := qemu-user
+NEON_PACKAGES := g++-aarch64-linux-gnu qemu-user
 SANITIZER_PACKAGES := clang-19 libclang-rt-19-dev libomp-19-dev
 CXX_FILES := $(shell find include src problems reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
 PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find include src problems reference bench python cmake -type f -not -path '*/__pycache__/*')
 
-.PHONY: build demo test bench test-large sanitize lint format clean help system library python
+.PHONY: build demo test bench test-large test-neon valgrind golden sanitize lint format clean help system library python golden-program
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
@@ -34,6 +35,21 @@ test: build $(STAMPS)/test  ## every test; the last line counts them
 
 test-large: build  ## what needs more than 4 GB of memory
 	@.venv/bin/python tools/run_tests.py --large
+
+test-neon: system  ## the golden hashes on 64-bit Arm: a cross compiler's build, under qemu; the last line counts
+	@tools/system_packages.sh $(NEON_PACKAGES)
+	@$(STEP) neon-configure "64-bit Arm: configure" cmake --preset neon
+	@$(STEP) neon-build "64-bit Arm: library, golden problems" cmake --build --preset neon --target golden
+	@qemu-aarch64 -L /usr/aarch64-linux-gnu build/neon/tests/golden/golden check tests/golden/hashes.txt
+
+valgrind: system  ## the golden problems under valgrind: no byte but the tensors' own elements is touched
+	@tools/system_packages.sh valgrind
+	@$(MAKE) golden-program
+	@valgrind -q --error-exitcode=1 build/release/tests/golden/golden run 5
+
+golden: golden-program  ## writes the golden hashes anew, where all CPU targets of this machine agree
+	@build/release/tests/golden/golden print >build/hashes.txt
+	@mv build/hashes.txt tests/golden/hashes.txt
 
 bench: build $(STAMPS)/test  ## the measured figures: a table, CSV files and a plot in build/bench (QUICK=1: a subset)
 	@.venv/bin/python bench/run.py $(if $(QUICK),--quick)
@@ -62,6 +78,11 @@ clean:  ## removes what was built; .venv stays
 
 help:  ## this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Configured each time: valgrind's header may be new.
+golden-program: system
+	@$(STEP) golden-configure "C++ configure" cmake --preset release
+	@$(STEP) golden-build "library, golden problems" cmake --build --preset release --target golden
 
 system:
 	@tools/system_packages.sh $(PACKAGES)

@@ -26,6 +26,7 @@ struct Execution {
 GYROGRAD_API const char* Name(CpuTarget target);
 
 // The targets that this build holds and this processor runs, best first; the last one is always kPortable or kNeon.
+// (None where there is no memory for the list.)
 GYROGRAD_API std::vector<CpuTarget> AvailableCpuTargets();
 
 // The threads that Execution{.num_threads = 0} would use from the calling thread.

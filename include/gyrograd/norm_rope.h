@@ -155,7 +155,7 @@ class GYROGRAD_API NormRopeBackwardPlan {
   // Allocates nothing.
   Status Run(std::span<const NormRopeBackwardPointers> pointers, void* workspace, std::size_t workspace_size) const;
 
-  // The decisions in words, one a line.
+  // The decisions in words, one a line. "out of memory" where there is none for them.
   std::string Describe() const;
 
  private:

@@ -119,7 +119,8 @@ class GYROGRAD_API RotaryBackwardPlan {
   // Checks the addresses (null, alignment, sharing), then computes. Allocates nothing.
   Status Run(const RotaryBackwardPointers& pointers, void* workspace, std::size_t workspace_size) const;
 
-  // The decisions in words, one a line: loops, tiles, the tree of the sums, the CPU target.
+  // The decisions in words, one a line: loops, tiles, the tree of the sums, the CPU target. "out of memory" where there
+  // is none for them.
   std::string Describe() const;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 
 #include "gyrograd/status.h"
 
@@ -18,6 +19,18 @@ Status Guard(const Body& body) noexcept {
     return Status(StatusCode::kOutOfMemory, "out of memory");
   } catch (...) {
     return Status(StatusCode::kInternal, "internal error");
+  }
+}
+
+// The words that body() finds, or those that say what it threw.
+template <class Body>
+std::string GuardWords(const Body& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (...) {
+    return "internal error";
   }
 }
 

@@ -1,6 +1,7 @@
 // What the processor can do, and the names of the targets.
 #include "cpu/targets.h"
 
+#include "core/guard.h"
 #include "ops/rotary/kernels.h"
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -59,9 +60,13 @@ const char* Name(CpuTarget target) {
 
 std::vector<CpuTarget> AvailableCpuTargets() {
   std::vector<CpuTarget> targets;
-  for (const CpuTarget target : {CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon, CpuTarget::kPortable}) {
-    if (internal::FindRotaryKernels(target) != nullptr) targets.push_back(target);
-  }
+  const Status status = internal::Guard([&] {
+    for (const CpuTarget target : {CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon, CpuTarget::kPortable}) {
+      if (internal::FindRotaryKernels(target) != nullptr) targets.push_back(target);
+    }
+    return Status();
+  });
+  if (!status.ok()) targets.clear();
   return targets;
 }
 

@@ -79,7 +79,8 @@ void FillNormal(Random& random, Tensor* tensor) {
 }
 
 Tensor Joint(const NormRopeConcatProblem& problem, std::int64_t heads, std::int64_t sequence) {
-  return Tensor(problem.types.activations, {problem.batch, heads, sequence, problem.head_dim}, problem.joint_layout);
+  return Tensor(problem.types.activations, {problem.batch, heads, sequence, problem.head_dim}, problem.joint_layout,
+                problem.placement);
 }
 
 Tensor Table(const NormRopeConcatProblem& problem, std::int64_t length) {
@@ -90,7 +91,7 @@ Tensor Table(const NormRopeConcatProblem& problem, std::int64_t length) {
     shape.insert(shape.begin(),
                  {problem.tables_per_batch ? problem.batch : 1, problem.tables_per_head ? problem.heads : 1});
   }
-  return Tensor(problem.types.tables, shape);
+  return Tensor(problem.types.tables, shape, Layout::kContiguous, problem.placement);
 }
 
 std::optional<ConstTensorView> Present(const Tensor& x) {
@@ -159,7 +160,9 @@ void ReadTables(const NormRopeConcatTensors& tensors, Memory* memory) {
 
 std::ostream& operator<<(std::ostream& out, const NormRopeConcatProblem& problem) {
   if (!problem.id.empty()) out << problem.id << " ";
-  return out << problems::ToString(problem);
+  out << problems::ToString(problem);
+  if (problem.placement == Placement::kGuarded) return out;
+  return out << " " << Name(problem.placement);
 }
 
 std::vector<NormRopeConcatProblem> ReadNormRopeConcatProblems(const std::string& path, std::string* error) {
@@ -182,14 +185,15 @@ std::vector<NormRopeConcatProblem> ReadNormRopeConcatProblems(const std::string&
 }
 
 StreamTensors::StreamTensors(const NormRopeConcatProblem& problem, std::int64_t sequence, std::int64_t heads)
-    : x(problem.types.activations, {problem.batch, sequence, heads, problem.head_dim}, problem.stream_layout),
-      dx(x.dtype(), x.shape(), problem.stream_layout),
-      mean(problem.types.statistics(), {problem.batch, sequence, heads, 1}),
-      rstd(mean.dtype(), mean.shape()),
-      weight(problem.types.weights, {problem.head_dim}),
-      bias(problem.types.weights, {problem.head_dim}),
-      dweight(problem.types.weights, {problem.head_dim}),
-      dbias(problem.types.weights, {problem.head_dim}) {}
+    : x(problem.types.activations, {problem.batch, sequence, heads, problem.head_dim}, problem.stream_layout,
+        problem.placement),
+      dx(x.dtype(), x.shape(), problem.stream_layout, problem.placement),
+      mean(problem.types.statistics(), {problem.batch, sequence, heads, 1}, Layout::kContiguous, problem.placement),
+      rstd(mean.dtype(), mean.shape(), Layout::kContiguous, problem.placement),
+      weight(problem.types.weights, {problem.head_dim}, Layout::kContiguous, problem.placement),
+      bias(weight.dtype(), weight.shape(), Layout::kContiguous, problem.placement),
+      dweight(weight.dtype(), weight.shape(), Layout::kContiguous, problem.placement),
+      dbias(weight.dtype(), weight.shape(), Layout::kContiguous, problem.placement) {}
 
 NormRopeConcatTensors::NormRopeConcatTensors(const NormRopeConcatProblem& given)
     : problem(given),
@@ -201,10 +205,10 @@ NormRopeConcatTensors::NormRopeConcatTensors(const NormRopeConcatProblem& given)
       encoder_value(given, given.seq_encoder_key, given.KeyHeads()),
       joint_query(Joint(given, given.heads, given.seq_query + given.seq_encoder_query)),
       joint_key(Joint(given, given.KeyHeads(), given.seq_key + given.seq_encoder_key)),
-      joint_value(joint_key.dtype(), joint_key.shape(), given.joint_layout),
-      query_output(joint_query.dtype(), joint_query.shape(), given.joint_layout),
-      key_output(joint_key.dtype(), joint_key.shape(), given.joint_layout),
-      value_output(joint_key.dtype(), joint_key.shape(), given.joint_layout),
+      joint_value(joint_key.dtype(), joint_key.shape(), given.joint_layout, given.placement),
+      query_output(joint_query.dtype(), joint_query.shape(), given.joint_layout, given.placement),
+      key_output(joint_key.dtype(), joint_key.shape(), given.joint_layout, given.placement),
+      value_output(joint_key.dtype(), joint_key.shape(), given.joint_layout, given.placement),
       rope_cos(Table(given, given.seq_rope)),
       rope_sin(Table(given, given.seq_rope)),
       encoder_rope_cos(Table(given, given.seq_encoder_rope.value_or(0))),

@@ -20,6 +20,7 @@ namespace gyrograd::testing {
 
 struct NormRopeConcatProblem : problems::NormRopeConcatProblem {
   std::string id;  // in the list
+  Placement placement = Placement::kGuarded;
 };
 
 // The id, where there is one, and the problem's line of text.

@@ -139,9 +139,7 @@ std::ostream& operator<<(std::ostream& out, const NormRopeProblem& problem) {
       << ",tables_layout=" << Name(problem.tables_layout) << ",statistics_layout=" << Name(problem.statistics_layout)
       << ",weights_layout=" << Name(problem.weights_layout)
       << ",weight_grads_layout=" << Name(problem.weight_grads_layout) << ",eps=" << problem.eps;
-  if (problem.placement != Placement::kGuarded) {
-    out << ",placement=" << (problem.placement == Placement::kPageEnd ? "page_end" : "page_start");
-  }
+  if (problem.placement != Placement::kGuarded) out << ",placement=" << Name(problem.placement);
   return out << ",seed=" << problem.seed << ",threads=" << problem.execution.num_threads
              << ",target=" << Name(problem.execution.cpu_target);
 }

@@ -12,7 +12,7 @@ namespace gyrograd::testing {
 std::ostream& operator<<(std::ostream& out, const Problem& problem) {
   out << problems::ToString(problem);
   if (problem.placement == Placement::kGuarded) return out;
-  return out << " at the " << (problem.placement == Placement::kPageEnd ? "end" : "start") << " of a page";
+  return out << " " << Name(problem.placement);
 }
 
 Problem MakeProblem(RotaryMode mode, Types types, const Shape& dy, const Shape& tables_outer, bool per_pair) {

@@ -44,6 +44,15 @@ std::uint64_t CanonicalBits(const std::byte* address, DType dtype) {
 
 }  // namespace
 
+const char* Name(Placement placement) {
+  switch (placement) {
+    case Placement::kGuarded: return "guarded";
+    case Placement::kPageEnd: return "page_end";
+    case Placement::kPageStart: return "page_start";
+  }
+  return "unknown";
+}
+
 template <class Body>
 void Tensor::ForEachWithin(const Shape& extents, const Body& body) const {
   if (Count(shape_) == 0) return;

@@ -33,6 +33,8 @@ enum class Placement {
   kPageStart,  // the first byte is the first one of a page, and the page before cannot be touched
 };
 
+const char* Name(Placement placement);
+
 class Tensor {
  public:
   Tensor(DType dtype, const Shape& shape, Layout layout = Layout::kContiguous,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 
 #include "core/machine.h"
@@ -346,12 +345,13 @@ std::string DescribeNorm(const NormRopeCall& call, const NormPiece& piece) {
 
 // What the plan of a piece says beyond what its segment and the whole plan say: indented, without the whole's lines.
 std::string DescribeRotary(const RotaryPiece& piece) {
-  std::istringstream lines(Describe(*piece.plan));
+  const std::string all = Describe(*piece.plan);
   std::string text = "segment " + std::to_string(piece.segment) + ": no norm, turning positions\n";
-  for (std::string line; std::getline(lines, line);) {
-    const auto begins = [&line](std::string_view word) { return line.starts_with(word); };
-    if (begins("target: ") || begins("threads: ") || begins("workspace: ")) continue;
-    text += "  " + line + "\n";
+  for (std::string_view rest = all; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n') + 1);
+    rest.remove_prefix(line.size());
+    if (line.starts_with("target: ") || line.starts_with("threads: ") || line.starts_with("workspace: ")) continue;
+    text.append("  ").append(line);
   }
   return text;
 }

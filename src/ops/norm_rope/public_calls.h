@@ -48,7 +48,9 @@ Status RunPlan(const char* name, const NormRopePlanPointer& plan, const Run& run
 
 inline std::size_t WorkspaceSize(const NormRopePlanPointer& plan) { return plan ? plan->workspace_bytes : 0; }
 
-inline std::string Describe(const NormRopePlanPointer& plan) { return plan ? Describe(*plan) : std::string(); }
+inline std::string Describe(const NormRopePlanPointer& plan) {
+  return GuardWords([&] { return plan ? Describe(*plan) : std::string(); });
+}
 
 }  // namespace gyrograd::internal
 

@@ -62,6 +62,10 @@ Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>*
   return Status();
 }
 
+std::string DescribePlan(const RotaryPlanData* plan) {
+  return GuardWords([&] { return plan != nullptr ? Describe(*plan) : std::string(); });
+}
+
 }  // namespace
 
 }  // namespace internal
@@ -121,8 +125,8 @@ Status RotaryPlan::Run(const RotaryPointers& p, void* workspace, std::size_t wor
   });
 }
 
-std::string RotaryBackwardPlan::Describe() const { return data_ ? internal::Describe(*data_) : std::string(); }
+std::string RotaryBackwardPlan::Describe() const { return internal::DescribePlan(data_.get()); }
 
-std::string RotaryPlan::Describe() const { return data_ ? internal::Describe(*data_) : std::string(); }
+std::string RotaryPlan::Describe() const { return internal::DescribePlan(data_.get()); }
 
 }  // namespace gyrograd

@@ -1,0 +1,8 @@
+# Toolchain: Debian's cross compiler for 64-bit Arm; what it builds runs under qemu's emulator.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
+# The package file of the machine that builds: the headers are the same everywhere, and nothing else is used.
+file(GLOB hwy_DIR /usr/lib/*/cmake/hwy)

@@ -247,9 +247,9 @@ class BlockRunner {
   }
 
   void VisitNear(const Piece& rows) {
-    group_.in_ahead = AheadOf(kIn);
-    group_.x_ahead = AheadOf(kX);
     if (rows.count <= std::min(visit_rows_, plan_.rows_per_run - run_rows_)) {
+      group_.in_ahead = kept_steps_[kIn] * std::max<std::int64_t>(1, RowsAhead(kIn) / rows.count);
+      group_.x_ahead = kept_steps_[kX] * std::max<std::int64_t>(1, RowsAhead(kX) / rows.count);
       VisitPieces(rows);
       return;
     }
@@ -259,6 +259,8 @@ class BlockRunner {
       std::int64_t run_rows = run_rows_;
       for (std::int64_t left = rows.count; left > 0; left -= group_.rows) {
         group_.rows = std::min({left, visit_rows_, plan_.rows_per_run - run_rows});
+        group_.in_ahead = AheadOf(kIn, left, rows.count);
+        group_.x_ahead = AheadOf(kX, left, rows.count);
         VisitGroup(at, place, row);
         for (int k = 0; k < kRotaryOperands; ++k) at[k] += group_.rows * summed_steps_[k];
         run_rows = (run_rows + group_.rows) % plan_.rows_per_run;
@@ -267,11 +269,18 @@ class BlockRunner {
     });
   }
 
-  // Some rows on: far enough for memory to answer.
-  std::int64_t AheadOf(int operand) const {
+  // Far enough for memory to answer.
+  std::int64_t RowsAhead(int operand) const {
     constexpr std::int64_t kElements = kAheadBytes / static_cast<std::int64_t>(sizeof(T));
     const std::int64_t step = std::abs(summed_steps_[operand]);
-    return step == 0 ? 0 : summed_steps_[operand] * std::max<std::int64_t>(1, kElements / step);
+    return step == 0 ? 0 : std::max<std::int64_t>(1, kElements / step);
+  }
+
+  // From one of the last `left` of `count` rows to the row that is RowsAhead on, under the next table row if need be.
+  std::int64_t AheadOf(int operand, std::int64_t left, std::int64_t count) const {
+    const std::int64_t rows = RowsAhead(operand);
+    const std::int64_t ahead = rows * summed_steps_[operand];
+    return left > rows ? ahead : ahead + kept_steps_[operand] - count * summed_steps_[operand];
   }
 
   // `next`: the rows that follow these, fetched meanwhile.

@@ -138,7 +138,7 @@ def norm_rope(
       x: [B, S, N, D].
       weight, bias: [D]; for "layer_affine" both, for "rms_affine" weight.
       cos, sin: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
-        (R/2 with per_pair_tables).
+        (R/2 with per_pair_tables). Positions beyond their L rows pass unturned.
       norm_type: "none" (0), "layer" (1), "layer_affine" (2), "rms" (3) or "rms_affine" (4). Over the D
         channels of a row: layer norms make (x - mean) * rstd with rstd = 1 / sqrt(mean((x - mean)**2) + eps), RMS norms
         x * rstd with rstd = 1 / sqrt(mean(x**2) + eps).
@@ -306,7 +306,7 @@ def norm_rope_concat(
       norm_query_weight, norm_query_bias ...: [D]; needed as norm_type (of query and key) and norm_added_type (of the
         encoder's query and key, "added") say: "layer_affine" takes both, "rms_affine" the weight.
       rope_sin, rope_cos: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
-        (R/2 with per_pair_tables). Mind the order.
+        (R/2 with per_pair_tables). Positions beyond their L rows pass unturned. Mind the order.
       norm_type, norm_added_type, rope_type, eps, per_pair_tables, rotary_dim, rotary_offset: as in norm_rope.
       concat_order: "stream_first" (0), the encoder's rows last, or "encoder_first" (1).
       rope_start: the tables turn positions rope_start .. rope_start + L - 1 of the joint sequences; the others pass.

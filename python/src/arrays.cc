@@ -359,6 +359,15 @@ bool MeansItsMemory(nb::handle tensor, const Torch& torch, dlpack::Tensor* view)
   return ViewPlain(tensor, torch, view) && !Is(tensor, torch.is_neg);
 }
 
+// A subclass that wraps others, such as DTensor, gives no memory.
+void RefuseWrapper(const Argument& argument, nb::handle tensor, const Array& array) {
+  if (array.data != nullptr || IsExactTensor(tensor) || std::ranges::count(array.shape_span(), 0) != 0) return;
+  Raise(PyExc_TypeError, argument,
+        "is a " + nb::cast<std::string>(nb::type_name(tensor.type())) +
+            ", a subclass of torch.Tensor without memory of its own; take the call of gyrograd.torch, or pass a plain "
+            "tensor, as from a DTensor's to_local() or full_tensor()");
+}
+
 void ReadTorch(const Argument& argument, nb::handle tensor, Array* array) {
   const Torch* const torch = LoadedTorch();
   if (torch == nullptr) Raise(PyExc_TypeError, argument, "is a tensor of a PyTorch that is still being imported");
@@ -373,6 +382,7 @@ void ReadTorch(const Argument& argument, nb::handle tensor, Array* array) {
   }
   RefuseConjugated(argument, tensor, *torch);
   ReadDlpack(argument, requires_grad ? tensor.attr("detach")() : nb::borrow(tensor), array);
+  RefuseWrapper(argument, tensor, *array);
 }
 
 // JAX computes in the background; what it traces has no values to wait for.

@@ -707,5 +707,25 @@ TEST(NormRopeConcatForward, ForgottenStreams) {
   }
 }
 
+// Of one stream alone: no word of the other, though value's output has rows that key's does not.
+TEST(NormRopeConcatForward, ValueOfAnotherLengthThanKey) {
+  const std::pair<std::size_t, const char*> streams[] = {{0, ""}, {3, "encoder_"}};
+  for (const auto& [first, prefix] : streams) {
+    for (const std::int64_t step : {-1, 1, 2}) {
+      TensorStore store;
+      Forward call{ExampleForwardArgs(store)};
+      const auto inputs = InputsOf(call.args);
+      for (std::size_t other = 0; other < 3; ++other) inputs[3 - first + other].second->reset();
+      const std::int64_t rows = (*inputs[first + 1].second)->shape[1];
+      call.Reshape(**inputs[first + 2].second, {2, rows + step, 2, 8});
+      FollowInputs(call);
+      const std::string value = std::string(prefix) + "value";
+      EXPECT_EQ(ValidateNormRopeConcat(call.args).message(),
+                "norm_rope_concat: " + value + " has shape " + internal::ToString((*inputs[first + 2].second)->shape) +
+                    "; its sequence extent must be " + prefix + "key's, " + std::to_string(rows));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gyrograd::testing

@@ -160,9 +160,100 @@ def concat(way, rows, encoder, norm):
     return {"bits": bits, "close": close, "collectives": used, "kept": kept}
 
 
+def norm_of_part(x):
+    """Tables for some of the positions."""
+    cos, sin = np.random.default_rng(4).standard_normal((2, 6, 16)).astype(np.float32)
+    return gj.norm_rope(x, None, None, cos, sin, norm_type="rms", rope_type="half").y
+
+
+def key_alone(query, key):
+    """Of two joints that turn, one does not reach the loss."""
+    cos, sin = np.random.default_rng(5).standard_normal((2, 8, 16)).astype(np.float32)
+    return gj.norm_rope_concat(query, key, norm_type="rms", rope_type="half", rope_cos=cos, rope_sin=sin).key
+
+
+CALLS = {
+    "rotary": gj.rotary,
+    "rotary of some channels": lambda x, cos, sin: gj.rotary(x, cos[..., :8], sin[..., :8], rotary_dim=8),
+    "second order": lambda x, cos, sin: jax.grad(lambda cos: jnp.sin(gj.rotary(x, cos, sin)).sum())(cos),
+    "vmap of rotary": jax.vmap(gj.rotary, (0, None, None)),
+    "norm_rope": lambda x, weight: gj.norm_rope(x, weight, norm_type="rms_affine").y,
+    "vmap of norm_rope": jax.vmap(lambda x: gj.norm_rope(x, norm_type="rms").y),
+    "norm_rope of part": norm_of_part,
+    "two streams": lambda x, y: gj.norm_rope_concat(x, encoder_query=y, norm_type="rms", norm_added_type="layer").query,
+    "key alone": key_alone,
+}
+
+
+def gathered(way, call, operands):
+    """Gradients of operands, (shape, spec) each, in their own types, and as on one device; eager and compiled."""
+    rng = np.random.default_rng(6)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape, _ in operands]
+    gradients = jax.grad(lambda *arrays: jnp.sin(CALLS[call](*arrays)).sum(), tuple(range(len(arrays))))
+    want = gradients(*map(jnp.asarray, arrays))
+    close, kept = [], []
+    with jax.set_mesh(devices(way, 4)):
+        split = [array if spec is None else jax.device_put(array, P(*spec))
+                 for array, (_, spec) in zip(map(jnp.asarray, arrays), operands, strict=True)]  # fmt: skip
+        for function in (gradients, jax.jit(gradients)):
+            got = function(*split)
+            kept += [jax.typeof(a) == jax.typeof(b) for a, b in zip(got, split, strict=True)]
+            close += [bool(np.allclose(a, b, 1e-5, 1e-5)) for a, b in zip(got, want, strict=True)]
+    return {"close": close, "kept": kept}
+
+
+def outside_jit(check_vma):
+    """Gradients of a function under shard_map that is not compiled: rows' bits, sums nearly so."""
+    mesh = devices("shard_map", 4)
+    dy, cos, sin, x = map(jnp.asarray, problem(4, (4, 8, 4, 16), (1, 8, 1, 16)))
+    weight = jnp.linspace(0.5, 1.5, 16)
+
+    def norm(x, weight):
+        return gj.norm_rope(x, weight, norm_type="rms_affine", out_layout="BSND").y
+
+    bits, close = [], []
+    for function, inputs in ((gj.rotary, (x, cos, sin)), (norm, (x, weight))):
+        specs = (P("a"), *[P()] * (len(inputs) - 1))
+        split = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=P("a"), check_vma=check_vma)
+        (dx, *sums), (want, *want_sums) = (jax.vjp(f, *inputs)[1](dy) for f in (split, function))
+        bits.append(same(np.asarray(dx), np.asarray(want)))
+        close += [bool(np.allclose(a, b, 1e-5, 1e-5)) for a, b in zip(sums, want_sums, strict=True)]
+    return {"bits": bits, "close": close}
+
+
+def vmapped(rows, weights):
+    """Gradients under vmap where types say that rows [samples, B, S, N, D] are split: of their own splits, and close.
+    Weights are of each sample, split as the samples are, or one.
+    """
+    mesh = devices("explicit", 2, 2)
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((4, 4, 3, 2, 16)).astype(np.float32)
+    cos, sin = rng.standard_normal((2, 4, 3, 1, 16)).astype(np.float32)
+    weight = rng.standard_normal((4, 16) if weights else (16,)).astype(np.float32)
+    axis = 0 if weights else None
+
+    def norm(x, weight):
+        return gj.norm_rope(x, weight, norm_type="rms_affine", out_layout="BSND").y
+
+    def loss(x, weight, cos):
+        y = jax.vmap(norm, (0, axis))(jax.vmap(gj.rotary, (0, None, None))(x, cos, sin), weight)
+        return (y**2).sum()
+
+    gradients = jax.grad(loss, (0, 1, 2))
+    want = gradients(*map(jnp.asarray, (x, weight, cos)))
+    with jax.set_mesh(mesh):
+        specs = (P(*rows), P(*rows[:1]) if weights else P(), P())
+        split = [jax.device_put(a, NamedSharding(mesh, spec)) for a, spec in zip((x, weight, cos), specs, strict=True)]
+        got = jax.jit(gradients)(*split)
+        kept = [jax.typeof(a) == jax.typeof(b) for a, b in zip(got, split, strict=True)]
+    close = [bool(np.allclose(a, b, 1e-4, 1e-4)) for a, b in zip(got, want, strict=True)]
+    return {"close": close, "kept": all(kept)}
+
+
 def main():
     cases = json.loads(sys.stdin.read())
-    calls = {"rotary": rotary, "norm_rope": norm_rope, "concat": concat}
+    calls = {"rotary": rotary, "norm_rope": norm_rope, "concat": concat, "outside_jit": outside_jit, "vmapped": vmapped}
+    calls["gathered"] = gathered
     print(json.dumps({name: calls[call](**case) for name, (call, case) in cases.items()}))
 
 

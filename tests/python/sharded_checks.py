@@ -5,6 +5,7 @@ from collections import Counter
 
 import ml_dtypes
 import numpy as np
+import pytest
 import torch
 from attention import Problem
 from formulas import BF16, assert_table_gradient, backward_input, f64, has_mean, problem, table_terms
@@ -12,11 +13,13 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
-from torch_ways import leaves, to_numpy, to_torch
+from torch_ways import leaves, raised, to_numpy, to_torch
 
+import gyrograd as gg
 import gyrograd.torch as gt
 
 DTYPES = {"f32": np.float32, "bf16": BF16}
+BATCH, SEQUENCE, HEADS = 0, 1, 2  # of rows [B, S, N, D]
 MARGIN = 2.0**-24  # of each rank's sum of magnitudes, for the addition of the ranks' sums
 
 
@@ -286,6 +289,90 @@ def check_gathered(mesh_shape):
     assert torch.equal(whole(got), gt.norm_rope(x, None, None, cos, sin, rope_type="half", rope_start=2).y)
     want = gt.norm_rope_concat(x, encoder_query=x, norm_type="rms", norm_added_type="rms").query
     assert torch.equal(whole(joint), want)
+
+
+def check_wrong_shapes(mesh_shape, compiled):
+    """On every rank, in the core's words and types, and of whole shapes."""
+    mesh = mesh_of(mesh_shape)
+    x, table = torch.randn(4, 8, 4, 8), torch.randn(1, 8, 4, 8)
+
+    def split(tensor, axis=2):
+        return distribute_tensor(tensor, mesh, [Shard(axis)])
+
+    def replicated(tensor):
+        return distribute_tensor(tensor, mesh, [Replicate()])
+
+    few, heads = replicated(table[:, :, :3]), "must be 1 or x's, 4"
+    calls = [
+        (gt.rotary, (replicated(x), few, few), {}, "rotary: cos has shape [1, 8, 3, 8]"),
+        (gt.rotary, (split(x), split(table[:, :, :2]), split(table[:, :, :2])), {}, heads),
+        (gt.rotary_qk, (split(x), split(x), few, few), {}, heads if compiled else "must be 1 or q's, 4"),
+        (gt.norm_rope, (split(x[0], 1),), {"norm_type": "rms"}, "norm_rope: x has shape"),
+        (gt.norm_rope, (split(x[0], 1),), {"norm_type": "rms"}, "; its rank must be 4"),
+        (gt.norm_rope_concat, (split(x), split(x[:, 1:]), split(x)), {"norm_type": "rms"}, "must be key's, 7"),
+        (gt.norm_rope_concat, (split(x, 0), None, None, split(x[:3], 0)), {}, "its batch must be query's, 4"),
+    ]  # fmt: skip
+    for function, tensors, options, words in calls:
+        if compiled:
+            torch._dynamo.reset()
+            function = torch.compile(function, fullgraph=True, backend="aot_eager")
+        kind, text = raised(lambda: function(*tensors, **options))  # noqa: B023
+        assert kind is ValueError, (kind, text)
+        assert words in text, (words, text)
+
+
+def check_plain_calls_refuse(mesh_shape):
+    """They name DTensors as such."""
+    x = distribute_tensor(torch.randn(4, 8, 4, 8), mesh_of(mesh_shape), [Shard(0)])
+    for call, name in (
+        (lambda: gg.rotary(x, x, x), "rotary: x"),
+        (lambda: gg.rotary_backward(x, x, x), "rotary_backward: dy"),
+        (lambda: gg.norm_rope(x, norm_type="rms"), "norm_rope: x"),
+        (lambda: gg.norm_rope_concat(x, norm_type="rms"), "norm_rope_concat: query"),
+    ):
+        kind, text = raised(call)
+        assert (kind, text.partition(" is a ")[0]) == (TypeError, name), (kind, text)
+        assert "DTensor, a subclass of torch.Tensor without memory of its own" in text, text
+
+
+def check_values_alone(mesh_shape):
+    """Values reach the loss; of the keys, whose norm was saved, the backward has the lengths alone."""
+    mesh = mesh_of(mesh_shape)
+    dy, _, _, x = map(to_torch, problem(11, (4, 6, 4, 8), (1, 1, 1, 8)))
+    for axis in (BATCH, SEQUENCE, HEADS):
+        for encoder in ({}, {"encoder_key": x, "encoder_value": x}):
+            inputs = {"key": x, "value": x} | encoder
+            sharded = {name: leaves(distribute_tensor(x, mesh, [Shard(axis)]))[0] for name in inputs}
+            plain = dict(zip(inputs, leaves(*inputs.values()), strict=True))
+            options = {"norm_type": "rms", "norm_added_type": "rms", "out_layout": "BSND"}
+            grad = torch.cat([dy, dy], 1) if encoder else dy
+            gt.norm_rope_concat(None, **sharded, **options).value.backward(distribute_tensor(grad, mesh, [Shard(axis)]))
+            gt.norm_rope_concat(None, **plain, **options).value.backward(grad)
+            for name, tensor in plain.items():
+                got = sharded[name].grad
+                assert (got is None) == (tensor.grad is None) == ("key" in name)
+                assert got is None or torch.equal(whole(got), tensor.grad)
+
+
+def check_refusals(mesh_shape):
+    """Of whole shapes: tables of half the batch are of one sample on each of two ranks, and go with no rows there."""
+    mesh = mesh_of(mesh_shape)
+    _, cos, sin, x = map(to_torch, problem(12, (4, 8, 2, 8), (2, 8, 1, 8)))
+    rows, *tables = (distribute_tensor(tensor, mesh, [Shard(0)]) for tensor in (x, cos, sin))
+    one = distribute_tensor(cos[:1], mesh, [Replicate()])
+    heads = [distribute_tensor(table.transpose(1, 2), mesh, [Shard(0)]) for table in (cos, sin)]
+    calls = {
+        r"rotary: cos has shape \[2, 8, 1, 8\]; its extent of axis 0 must be 1 or x's, 4": lambda: gt.rotary(
+            rows, *tables
+        ),
+        r"rotary: sin has shape \[2, 8, 1, 8\]; it must be cos's": lambda: gt.rotary(rows, one, tables[1]),
+        r"norm_rope: cos has shape \[2, 1, 8, 8\]": lambda: gt.norm_rope(rows, None, None, *heads, rope_type="half"),
+        r"norm_rope: x has shape \[8, 2, 8\]; its rank must be 4": lambda: gt.norm_rope(rows[0], norm_type="rms"),
+        r"norm_rope_concat: key has shape \[2, 8, 1, 8\]": lambda: gt.norm_rope_concat(rows, tables[0]),
+    }
+    for message, call in calls.items():
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def check_rotary_qk(mesh_shape, types, compiled):

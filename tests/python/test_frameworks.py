@@ -200,6 +200,30 @@ def test_other_torch_tensors_are_refused():
         gg.rotary_backward(dy.to("meta"), cos, sin)
 
 
+class Wrapper(torch.Tensor):
+    """Without memory of its own, as a DTensor is."""
+
+    @staticmethod
+    def __new__(cls, tensor):
+        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return Wrapper(args[0])
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_tensors_without_memory_of_their_own_are_refused(position):
+    tensors = [to_torch(array) for array in problem(14, SHAPE, TABLE)]
+    tensors[position] = Wrapper(tensors[position])
+    name = ("dy", "cos", "sin", "x")[position]
+    words = (
+        f"rotary_backward: {name} is a .*Wrapper, a subclass of torch.Tensor without memory .* gyrograd.torch.*to_local"
+    )
+    with pytest.raises(TypeError, match=words):
+        gg.rotary_backward(*tensors)
+
+
 class Subclass(torch.Tensor):
     """Read through DLPack's Python methods, since it may mean more than its memory."""
 

@@ -339,6 +339,81 @@ def test_refusals(case, compile):
             gj.rotary(*arguments, **options)
 
 
+@pytest.mark.parametrize("name", ["mode", "per_pair_tables", "rotary_dim", "rotary_offset", "in_place"])
+def test_traced_options_are_refused_by_name(name):
+    _, cos, sin, x = arrays(21)
+    with pytest.raises(TypeError, match=f"rotary: {name} is traced by JAX; .*static_argnames"):
+        jax.jit(lambda option: gj.rotary(x, cos, sin, **{name: option}))(0)
+
+
+def test_ranks_that_vmap_has_changed():
+    _, cos, sin, x = arrays(22)
+    words = "rotary: cos has shape .*; hint: vmap has taken an axis of x, and none of cos and sin"
+    with pytest.raises(ValueError, match=words):
+        jax.vmap(lambda x: gj.rotary(x, cos, sin))(x)
+    with pytest.raises(ValueError) as caught:
+        gj.rotary(x[0], cos, sin)
+    assert "vmap" not in str(caught.value)
+
+
+def test_whole_tables_beside_a_part_of_the_rows():
+    """In shard_map, where each device passes its own."""
+    _, cos, sin, x = arrays(23)
+    mesh, spec = jax.make_mesh((1,), ("a",)), jax.sharding.PartitionSpec()
+    for call, name in (
+        (lambda x: gj.rotary(x[:, :3], cos, sin), "rotary: cos"),
+        (
+            lambda x: gj.norm_rope(x[:, :3], None, None, cos[0, :, 0], sin[0, :, 0], rope_type="half").y,
+            "norm_rope: cos",
+        ),
+    ):
+        words = f"{name} has shape .*; hint: in shard_map shapes are those of one device"
+        with pytest.raises(ValueError, match=words):
+            jax.shard_map(call, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+
+# ---- export
+
+
+def test_symbolic_shapes_are_refused_by_name():
+    _, cos, sin, x = arrays(24)
+    symbolic = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 5, 3, 16"), x.dtype)
+    for call, name in (
+        (lambda x: gj.rotary(x, cos, sin), "rotary: x"),
+        (lambda x: gj.rotary(jnp.ones(SHAPE), x, x), "rotary: cos"),
+        (lambda x: gj.norm_rope(x, norm_type="rms"), "norm_rope: x"),
+        (lambda x: gj.norm_rope_concat(cos, encoder_query=x), "norm_rope_concat: encoder_query"),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} has shape \[b, 5, 3, 16\]; each extent must be a number"):
+            jax.eval_shape(call, symbolic)
+
+
+def test_export():
+    """Of fixed shapes, by the custom calls' names as the documentation has them."""
+    _, cos, sin, x = arrays(25)
+    weight = jnp.linspace(0.5, 1.5, 16)
+
+    def loss(x, cos, sin, weight):
+        y = gj.rotary(x, cos, sin)
+        z = gj.norm_rope(y, weight, norm_type="rms_affine", out_layout="BSND").y
+        return jnp.sin(gj.norm_rope_concat(z, encoder_query=z, norm_type="layer").query).sum()
+
+    gradients, inputs = jax.jit(jax.grad(loss, (0, 1, 2, 3))), (x, cos, sin, weight)
+    operators = ("rotary", "norm_rope", "norm_rope_concat")
+    names = [f"gyrograd_{operator}{direction}" for operator in operators for direction in ("", "_backward")]
+    checks = [jax.export.DisabledSafetyCheck.custom_call(name) for name in names]
+    exported = jax.export.export(gradients, disabled_checks=checks)(*inputs)
+    assert_equal(exported.call(*inputs), gradients(*inputs))
+
+
+def test_symbolic_shapes_are_refused():
+    """As jax.export has them."""
+    batch, rows = jax.export.symbolic_shape("b, s")
+    x, table = (jax.ShapeDtypeStruct((n, rows, 3, 16), np.float32) for n in (batch, 1))
+    with pytest.raises(ValueError, match=r"rotary: x has shape \[b, s, 3, 16\]; each extent must be a number"):
+        jax.eval_shape(gj.rotary, x, table, table)
+
+
 def test_importing_gyrograd_imports_no_jax():
     code = "import sys, gyrograd; assert not {'jax', 'jaxlib', 'gyrograd.jax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,6 @@
 """gyrograd.jax over four devices: the rows' bits of one device, sums within their bounds, and no rows on the way."""
 
+import itertools
 import json
 import math
 import re
@@ -49,12 +50,81 @@ def cases():
     return found
 
 
+# Calls on operands that are not all split as the call splits them: a spec each.
+BATCH, SEQUENCE, HEADS, CHANNELS, WHOLE = ["a"], [None, "a"], [None, None, "a"], [None, None, None, "a"], []
+GATHERED = {
+    "channels of rows": ("rotary", CHANNELS, WHOLE, WHOLE),
+    "tables alone": ("rotary", WHOLE, SEQUENCE, SEQUENCE),
+    "channels of tables": ("rotary", WHOLE, CHANNELS, CHANNELS),
+    "channels of tables, rows by batch": ("rotary", BATCH, CHANNELS, CHANNELS),
+    "rows by batch, tables by sequence": ("rotary", BATCH, SEQUENCE, SEQUENCE),
+    "one table": ("rotary", HEADS, SEQUENCE, WHOLE),
+    "rows on one device": ("rotary", None, SEQUENCE, SEQUENCE),
+    "tables on one device": ("rotary", BATCH, None, None),
+    "some channels": ("rotary of some channels", CHANNELS, SEQUENCE, WHOLE),
+    "second order": ("second order", CHANNELS, SEQUENCE, WHOLE),
+    "samples": ("vmap of rotary", [None, "a"], WHOLE, SEQUENCE),
+    "weight, rows whole": ("norm_rope", WHOLE, ["a"]),
+    "weight, rows by batch": ("norm_rope", BATCH, ["a"]),
+    "batch of samples": ("vmap of norm_rope", [None, "a"]),
+    "part of the sequence": ("norm_rope of part", SEQUENCE),
+    "two streams by sequence": ("two streams", SEQUENCE, SEQUENCE),
+    "one stream by batch": ("two streams", BATCH, WHOLE),
+    "encoder by heads": ("two streams", WHOLE, HEADS),
+    "key alone": ("key alone", WHOLE, HEADS),
+}
+
+
+def gathered_cases():
+    found = {}
+    for (name, (call, *specs)), way in itertools.product(GATHERED.items(), ("auto", "explicit")):
+        shapes = [ROWS[0]] * len(specs)
+        if "rotary" in call or call == "second order":
+            shapes[1:] = [ROWS[1]] * 2
+        if call == "norm_rope":
+            shapes[1] = (16,)
+        if call.startswith("vmap"):
+            shapes[0] = (4, *ROWS[0])
+        found[f"{name}, {way}"] = (
+            "gathered",
+            {"way": way, "call": call, "operands": list(zip(shapes, specs, strict=True))},
+        )
+    return found
+
+
+GATHERINGS = gathered_cases()
 CASES = cases()
+# Rows, tables and the tables' shape; where types say how arrays are split, gradients must have their arrays' types.
+EXPLICIT = {
+    "tables are whole": ([None, "a"], [], (1, 8, 1, 16)),
+    "tables are split otherwise": (["a"], [None, "a"], (4, 8, 1, 16)),
+}
+
+
+def other_cases():
+    """More than what is split travels here."""
+    found = {}
+    for name, (rows, tables, table_shape) in EXPLICIT.items():
+        case = {"rows": rows, "tables": tables, "mesh_shape": [2, 2], "dtype": "bf16", "table_dtype": "bf16"}
+        found[name] = ("rotary", case | {"way": "explicit", "shape": (ROWS[0], table_shape)})
+    for check_vma in (False, True):
+        found[f"outside of jit, check_vma {check_vma}"] = ("outside_jit", {"check_vma": check_vma})
+    for rows, weights in ((["a"], False), (["a", "b"], True), ([None, "a"], False), ([None, "a"], True)):
+        found[f"vmap, {rows}, {weights}"] = ("vmapped", {"rows": rows, "weights": weights})
+    return found
+
+
+OTHER_CASES = other_cases()
 
 
 @pytest.fixture(scope="module")
 def findings():
-    done = subprocess.run([sys.executable, WORKER], input=json.dumps(CASES), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, WORKER],
+        input=json.dumps(CASES | GATHERINGS | OTHER_CASES),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -79,6 +149,23 @@ def test_over_four_devices(findings, name):
     for _, shape in found["collectives"]:
         assert set(re.findall(r"(\w+)\[", shape)) == {"f32"}
         assert elements(shape) <= 8 * 16
+
+
+@pytest.mark.parametrize("name", GATHERINGS)
+def test_gradients_of_what_is_gathered(findings, name):
+    """Eager and compiled, each in the type, which on explicit axes has the sharding, of its operand."""
+    assert all(findings[name]["close"])
+    assert all(findings[name]["kept"])
+
+
+@pytest.mark.parametrize("name", OTHER_CASES)
+def test_types_and_transformations(findings, name):
+    found = findings[name]
+    bits = found.get("bits", [found.get("y", True), found.get("dx", True)])
+    assert bits == [True] * len(bits)
+    assert all(ratio <= 1 for ratio in found.get("within", []))
+    assert all(found.get("close", [True]))
+    assert found.get("kept", True), "gradients are split as their arrays are"
 
 
 def test_sums_are_added_once(findings):

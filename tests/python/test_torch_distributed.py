@@ -8,6 +8,7 @@ import sys
 import pytest
 import sharded_checks as checks
 import sharded_training as training
+from sharded_checks import BATCH, HEADS, SEQUENCE
 from torch_ranks import Pools
 
 
@@ -28,9 +29,8 @@ def splits_of(mesh, axes):
     return [(axis,) for axis in axes] if len(mesh) == 1 else pairs
 
 
-# ---- rotary; rows are [B, S, N, D]
+# ---- rotary
 
-BATCH, SEQUENCE, HEADS = 0, 1, 2
 TABLES = [(1, 8, 1, 8), (4, 8, 1, 8), (1, 8, 4, 8), (1, 1, 1, 8)]
 
 
@@ -49,6 +49,21 @@ def test_rotary_of_uneven_parts(ranks, mesh):
     for mode, split_tables in itertools.product(("interleave", "quarter", "interleave-half"), (False, True)):
         arguments = (mesh, (SEQUENCE,), (1, 5, 1, 8), ("f32", "f32"), split_tables, False, mode, (4, 5, 4, 8))
         ranks(mesh[0]).run(checks.check_rotary, *arguments)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("mesh", "axes", "shape"), [((2,), (HEADS,), (2, 6, 1, 8)), ((4,), (HEADS,), (2, 6, 2, 8)),
+                                                     ((2,), (BATCH,), (1, 6, 4, 8)), ((4,), (BATCH,), (3, 6, 4, 8)),
+                                                     ((4,), (SEQUENCE,), (2, 3, 4, 8)),
+                                                     ((2, 2), (BATCH, BATCH), (3, 6, 4, 8)),
+                                                     ((2, 2), (BATCH, HEADS), (1, 6, 1, 8))])  # fmt: skip
+def test_rotary_of_fewer_parts_than_ranks(ranks, mesh, axes, shape, compiled):
+    """Some ranks have nothing, and nothing is gathered; tables that lie whole on every rank are cut."""
+    batch, sequence, _, width = shape
+    tables = [(1, sequence, 1, width)] if compiled else [(1, sequence, 1, width), (batch, sequence, 1, width), shape]
+    for table, types in itertools.product(tables, TYPES[:2]):
+        arguments = (mesh, axes, table, types, False, compiled, "half", shape)
+        ranks(math.prod(mesh)).run(checks.check_rotary, *arguments)
 
 
 @pytest.mark.parametrize("types", TYPES[:2])
@@ -98,6 +113,21 @@ def test_heads_of_queries_alone(ranks):
     ranks(2).run(checks.check_normed, "norm_rope_concat", *arguments)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("mesh", "splits", "few"), [((2,), "N", {"heads": (4, 1, 1)}),
+                                                     ((4,), "N", {"heads": (4, 2, 2)}),
+                                                     ((2,), "B", {"batch": 1}), ((4,), "B", {"batch": 3}),
+                                                     ((4,), "S", {"lengths": (3, 3, None, None), "table_shape": (3,)}),
+                                                     ((2, 2), "BN", {"batch": 1, "heads": (2, 1, 1)})])  # fmt: skip
+def test_norms_of_fewer_parts_than_ranks(ranks, mesh, splits, few, compiled):
+    """Grouped heads of keys, small batches and short sequences: some ranks have nothing, and nothing is gathered."""
+    streams = {"lengths": (5, 5, None, None) if splits == "S" else (5, 4, 3, 2), "added": "layer_affine"}
+    options = {"rope": "half", "norm": "rms_affine"} | streams | few
+    for types in TYPES[:2]:
+        arguments = (mesh, tuple(splits), options, types, False, compiled)
+        ranks(math.prod(mesh)).run(checks.check_normed, "norm_rope_concat", *arguments)
+
+
 @pytest.mark.parametrize("types", TYPES[:2])
 @pytest.mark.parametrize(("operator", "options", "axes"), [("norm_rope", SEGMENT, "BSN"),
                                                            ("norm_rope_concat", TWO_STREAMS, "BN")])  # fmt: skip
@@ -115,12 +145,21 @@ def test_compiled_norm_rope(ranks, operator, options, axes, types):
     [
         checks.check_options_are_told_apart,
         checks.check_gathered,
+        checks.check_values_alone,
+        checks.check_refusals,
         checks.check_double_backward,
         checks.check_autocast,
+        checks.check_plain_calls_refuse,
     ],
 )
 def test_rules(ranks, check):
     ranks(2).run(check, (2,))
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_wrong_shapes(ranks, world_size, compiled):
+    ranks(world_size).run(checks.check_wrong_shapes, (world_size,), compiled)
 
 
 @pytest.mark.parametrize("first", ["gyrograd.torch", "torch.distributed.tensor"])

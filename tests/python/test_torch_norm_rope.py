@@ -348,6 +348,45 @@ def test_refusals(way_name):
         gt.norm_rope_concat(None)
 
 
+def wrong_shapes():
+    """Calls by package, of rows, a weight and a table that do not go together."""
+    x, weight, bias, cos, sin, _ = segment(23, "layer_affine")
+    affine, joint = {"norm_type": "layer_affine"}, {"norm_type": "rms", "norm_added_type": "rms"}
+    other = {"rank 3": x[0], "rank 0": x[0, 0, 0, 0], "rank 5": x[None]}
+    calls = {f"x of {name}": ("norm_rope", (rows, weight, bias), affine) for name, rows in other.items()}
+    calls |= {f"encoder of {name}": ("norm_rope_concat", (x, None, None, rows), joint) for name, rows in other.items()}
+    parts = {"heads": x[:, :, :1], "batch": x[:1], "width": x[..., :2]}
+    calls |= {f"encoder of other {name}": ("norm_rope_concat", (x, None, None, p), joint) for name, p in parts.items()}
+    return calls | {
+        "no x": ("norm_rope", (None, weight, bias), affine),
+        "weight": ("norm_rope", (x, weight[1:], bias), affine),
+        "bias": ("norm_rope", (x, weight, bias[1:]), affine),
+        "table": ("norm_rope", (x, weight, bias, cos[..., 1:], sin), affine | {"rope_type": "half"}),
+        "value longer than key": ("norm_rope_concat", (x, x[:, 1:], x), joint),
+        "value shorter than key": ("norm_rope_concat", (x, x, x[:, 1:]), joint),
+        "key of rank 3": ("norm_rope_concat", (x, x[0], x), joint),
+    }
+
+
+@pytest.mark.parametrize("way_name", [*WAYS, "compiled"])
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("name", wrong_shapes())
+def test_wrong_shapes_are_refused_in_the_words_of_the_plain_calls(way_name, name, needs_grad):
+    operator, tensors, options = wrong_shapes()[name]
+    want = raised(lambda: getattr(gg, operator)(*tensors, **options))
+    torch._dynamo.reset()
+    function = getattr(gt, operator)
+    if way_name == "compiled":
+        function = torch.compile(function, fullgraph=True, backend="aot_eager")
+    given = [
+        tensor.clone().requires_grad_() if needs_grad and tensor is not None and i < 3 else tensor
+        for i, tensor in enumerate(tensors)
+    ]
+    with way(way_name):
+        kind, words = raised(lambda: function(*given, **options))
+    assert (kind, words.split("\n")[0].rstrip()) == want
+
+
 @pytest.mark.parametrize("way_name", WAYS)
 def test_types_by_number(way_name):
     x, weight, bias, cos, sin, _ = segment(17, "layer_affine")

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 _TYPES = {jnp.dtype(name): name for name in ("float64", "float32", "float16", "bfloat16")}
 Named = dict[str, jax.Array | None]
@@ -16,7 +17,7 @@ def taken(operation: str, **arrays: Any) -> Named:
 
     Raises:
       TypeError: an argument is no array, or of a type that no operator has.
-      ValueError: one is not on the CPU.
+      ValueError: one is not on the CPU, or its shape is not known when the program is traced.
     """
     return {name: _taken(operation, name, array) for name, array in arrays.items()}
 
@@ -31,6 +32,9 @@ def _taken(operation: str, name: str, array: Any) -> jax.Array | None:
     if array.dtype not in _TYPES:
         types = " or ".join(", ".join(_TYPES.values()).rsplit(", ", 1))
         raise TypeError(f"{operation}: {name} has type {array.dtype.name}; it must be {types}")
+    if not all(isinstance(extent, int) for extent in array.shape):
+        shape = ", ".join(map(str, array.shape))
+        raise ValueError(f"{operation}: {name} has shape [{shape}]; each extent must be a number, not a symbol")
     if not isinstance(array, jax.core.Tracer):
         platform = next(iter(array.sharding.device_set)).platform
         if platform != "cpu":
@@ -43,6 +47,30 @@ def required(operation: str, arrays: Named) -> None:
     for name, array in arrays.items():
         if array is None:
             raise TypeError(f"{operation}: {name} is None; it must be a jax.Array")
+
+
+def untraced(operation: str, **options: Any) -> None:
+    """Raises TypeError where an option is known only when the program runs."""
+    for name, option in options.items():
+        if isinstance(option, jax.core.Tracer):
+            raise TypeError(
+                f"{operation}: {name} is traced by JAX; it must be known when the program is traced, as one of jit's "
+                "static_argnames is"
+            )
+
+
+def hinted(error: ValueError, arrays: Named) -> ValueError:
+    """The core's refusal, of a shape with what the transformation at work has to do with it."""
+    text = str(error)
+    if " has shape " not in text:
+        return error
+    mapped = [name for name, array in arrays.items() if type(array).__name__ == "BatchTracer"]  # JAX shows it to nobody
+    others = [name for name, array in arrays.items() if array is not None and name not in mapped]
+    if "rank" in text and mapped and others:
+        text += f"; hint: vmap has taken an axis of {' and '.join(mapped)}, and none of {' and '.join(others)}"
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        text += "; hint: in shard_map shapes are those of one device, whose rows take their own part of the tables"
+    return ValueError(text)
 
 
 def shapes(arrays: Named) -> dict[str, tuple[tuple[int, ...], str] | None]:
@@ -85,6 +113,24 @@ def varying(arrays: Named, groups: Iterable[Iterable[str]]) -> Named:
         if own != everything:
             result[name] = jax.lax.pcast(arrays[name], tuple(sorted(everything - own)), to="varying")
     return result
+
+
+@jax.tree_util.register_static
+class Static(tuple):
+    """What the types of a call's arrays tell: part of a tree, and no array."""
+
+
+def shardings(*arrays: jax.Array | None) -> Static:
+    """How each is split over the explicit axes of a mesh, as its type says."""
+    return Static(None if array is None else jax.typeof(array).sharding for array in arrays)
+
+
+def split_as(array: jax.Array | None, sharding: NamedSharding) -> jax.Array | None:
+    """A gradient, split over a mesh's explicit axes as the array that it is of, which its type must be."""
+    own = None if array is None else jax.typeof(array).sharding
+    if own is None or own.mesh.empty or own.spec == sharding.spec:
+        return array
+    return jax.sharding.reshard(array, own.update(spec=sharding.spec))
 
 
 def flagged(flags: Iterable[bool]) -> jax.Array:

@@ -117,7 +117,8 @@ class CustomCall:
     def _partition(self, mesh: Any, operands: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
         """What each device computes, and how the arrays are split for it."""
         axes = self.axes([operand.shape for operand in operands])
-        places = _places(mesh, axes, operands)
+        specs = [getattr(operand.sharding, "spec", ()) for operand in operands]
+        places = _places(mesh, axes, [operand.shape for operand in operands], specs)
 
         def split(names: Names) -> NamedSharding:
             return NamedSharding(mesh, PartitionSpec(*(places.get(name) for name in names)))
@@ -144,19 +145,17 @@ def _attribute(number: float) -> np.generic:
 
 def _result_aval(axes: Axes, result: Result, avals: Sequence[Any]) -> Any:
     """A result's shape and type, on the mesh that the operands are on, and split as they are where types say so."""
-    sizes = axes.sizes([aval.shape for aval in avals])
-    places: dict[str, Any] = {}
-    for names, aval in zip(axes.operands, avals, strict=True):
-        for name, place in zip(names, aval.sharding.spec, strict=True):
-            if place is not None and name not in axes.whole:
-                places.setdefault(name, place)
-    spec = PartitionSpec(*(places.get(name) for name in result.axes))
+    shapes = [aval.shape for aval in avals]
+    meshes = [aval.sharding.mesh for aval in avals]
+    mesh = next((mesh for mesh in meshes if not mesh.empty), meshes[0])
+    places = _places(mesh, axes, shapes, [aval.sharding.spec for aval in avals])
+    sizes = axes.sizes(shapes)
     dtype = avals[result.model].dtype
     return avals[0].update(
         shape=tuple(sizes[name] for name in result.axes),
         dtype=jnp.dtype(jnp.float32) if result.is_statistic and dtype.itemsize < 8 else dtype,
         weak_type=False,
-        sharding=avals[0].sharding.update(spec=spec),
+        sharding=avals[0].sharding.update(mesh=mesh, spec=PartitionSpec(*(places.get(name) for name in result.axes))),
     )
 
 
@@ -168,15 +167,14 @@ def _mesh_axes(places: Mapping[str, Any], names: Names) -> tuple[str, ...]:
     return tuple(axis for name in names if name in places for axis in _tuple(places[name]))
 
 
-def _places(mesh: Any, axes: Axes, operands: Sequence[Any]) -> dict[str, Any]:
-    """Name -> the mesh's axes that it is split over, as the operands are. Axes that do not divide stay whole: what pads
-    them would be summed.
+def _places(mesh: Any, axes: Axes, shapes: Shapes, specs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Name -> the mesh's axes that it is split over, as the operands are. Where two operands disagree the first has it.
+    Axes that do not divide stay whole: what pads them would be summed.
     """
     places: dict[str, Any] = {}
     together = [set(names) for names in (*axes.operands, *(result.axes for result in axes.results))]
-    for names, operand in zip(axes.operands, operands, strict=True):
-        spec = getattr(operand.sharding, "spec", ())
-        for name, extent, place in zip(names, operand.shape, spec, strict=False):
+    for names, shape, spec in zip(axes.operands, shapes, specs, strict=True):
+        for name, extent, place in zip(names, shape, spec, strict=False):
             if place is None or name in axes.whole or name in places:
                 continue
             taken = {n for group in together if name in group for n in group}
@@ -186,11 +184,29 @@ def _places(mesh: Any, axes: Axes, operands: Sequence[Any]) -> dict[str, Any]:
     return places
 
 
+def place_of(array: jax.Array, axis: int) -> Any:
+    """The explicit axes of a mesh that an axis of the array is split over, as its type says; None where it is whole."""
+    return jax.typeof(array).sharding.spec[axis]
+
+
+def with_samples_at(place: Any, array: jax.Array) -> jax.Array:
+    """An array whose first axis, vmap's, is split over these explicit axes of a mesh."""
+    sharding = jax.typeof(array).sharding
+    others = {axis for part in sharding.spec[1:] if part is not None for axis in _tuple(part)}
+    if sharding.spec[0] == place or (place is not None and others & set(_tuple(place))):
+        return array
+    return jax.sharding.reshard(array, sharding.update(spec=PartitionSpec(place, *sharding.spec[1:])))
+
+
 def looped(
     function: Callable[..., Arrays], samples: int, batched: Sequence[bool], operands: Sequence[jax.Array]
 ) -> Arrays:
-    """A rule of vmap that calls once a sample."""
+    """A rule of vmap that calls once a sample. Samples that are split over explicit axes of a mesh are gathered before
+    the loop, which takes none, and the results split after it.
+    """
     some = [operand for operand, is_batched in zip(operands, batched, strict=True) if is_batched]
+    places = [place_of(operand, 0) for operand in some]
+    some = [with_samples_at(None, operand) for operand in some]
 
     def one(slices: Sequence[jax.Array]) -> Arrays:
         left = iter(slices)
@@ -198,4 +214,5 @@ def looped(
             *(next(left) if is_batched else operand for operand, is_batched in zip(operands, batched, strict=True))
         )
 
-    return jax.lax.map(one, some)
+    place = next((place for place in places if place is not None), None)
+    return tuple(with_samples_at(place, result) for result in jax.lax.map(one, some))

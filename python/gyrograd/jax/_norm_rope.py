@@ -7,7 +7,7 @@ import jax
 from gyrograd import _core
 from gyrograd._norm_rope import NormRope, NormRopeConcat
 from gyrograd._types import ConcatOrder, Layout, NormType, RopeType
-from gyrograd.jax._arrays import shapes, taken, varying
+from gyrograd.jax._arrays import hinted, shapes, taken, untraced, varying
 from gyrograd.jax._norm_rope_calls import CONCAT, SEGMENT, NormedOperator, normed
 
 
@@ -33,7 +33,7 @@ def norm_rope(
       x: [B, S, N, D].
       weight, bias: [D]; for "layer_affine" both, for "rms_affine" weight.
       cos, sin: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
-        (R/2 with per_pair_tables).
+        (R/2 with per_pair_tables). Positions beyond their L rows pass unturned.
       norm_type, rope_type, eps, per_pair_tables, rotary_dim, rotary_offset, rope_start, out_layout: as in
         gyrograd.norm_rope, and so are types.
 
@@ -98,7 +98,7 @@ def norm_rope_concat(
       key, value: [B, Sk, N, D]; each may be None. Query, key and value may differ in their head counts.
       encoder_query: [B, Seq, N, D]. encoder_key, encoder_value: [B, Sek, N, D]. None: that stream is absent.
       norm_query_weight, norm_query_bias ...: [D]; as norm_type and norm_added_type say.
-      rope_sin, rope_cos, encoder_rope_sin, encoder_rope_cos: the tables; mind the order.
+      rope_sin, rope_cos, encoder_rope_sin, encoder_rope_cos: the tables, as in norm_rope; mind the order.
       norm_type, norm_added_type, rope_type, concat_order, eps, per_pair_tables, rotary_dim, rotary_offset, rope_start,
         out_layout: as in gyrograd.norm_rope_concat, and so are types.
 
@@ -151,7 +151,11 @@ def _call(
 ) -> list[jax.Array | None]:
     """The results, None where there are none. What the types do not use is left out."""
     arrays = taken(operator.name, **tensors)
-    numbers, there = trace(shapes(arrays) | options | _ALL)
+    untraced(operator.name, **options)
+    try:
+        numbers, there = trace(shapes(arrays) | options | _ALL)
+    except ValueError as error:
+        raise hinted(error, arrays) from None
     used = {name: array if operator.uses(name, numbers) else None for name, array in arrays.items()}
     used = varying(used, (operator.parameters, operator.tables))
     wanted = tuple(shape is not None for shape in there)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from gyrograd._norm_rope_names import JOINTS, NORMS, ConcatNames, SegmentNames
-from gyrograd.jax._arrays import Named, flagged, flags_of, varying
-from gyrograd.jax._custom_calls import Arrays, Axes, CustomCall, Names, Numbers, Result, Shapes, looped
+from gyrograd.jax._arrays import Named, Static, flagged, flags_of, shardings, split_as, varying
+from gyrograd.jax._custom_calls import Arrays, Axes, CustomCall, Names, Numbers, Result, Shapes, looped, place_of
 
 Options = Mapping[str, Any]
 # A norm's number says what it has.
@@ -263,8 +263,8 @@ def _bits(names: Names, given: Names) -> int:
 
 
 def _batch(operator: NormedOperator, given: Names, sums: bool) -> Callable[..., Arrays]:
-    """The rule of vmap: one call, the samples beside the batch, where weights and tables are the same for all samples
-    and no weight's gradient is asked for; otherwise one call a sample.
+    """The rule of vmap: one call, the samples beside the batch, where weights and tables are the same for all samples,
+    no weight's gradient is asked for, and no type says that the batch is split; otherwise one call a sample.
     """
     shared = {*operator.parameters, *operator.tables}
 
@@ -274,6 +274,10 @@ def _batch(operator: NormedOperator, given: Names, sums: bool) -> Callable[..., 
         named = dict(zip(given, operands, strict=True))
         own = any(is_batched for name, is_batched in zip(given, batched, strict=True) if name in shared)
         own |= any(named[name].ndim == 4 and named[name].shape[0] > 1 for name in operator.tables if name in given)
+        rows = (
+            (named[name], is_batched) for name, is_batched in zip(given, batched, strict=True) if name not in shared
+        )
+        own |= any(place_of(array, int(is_batched)) is not None for array, is_batched in rows)
         if own or sums or samples == 0:
             return looped(function, samples, batched, operands)
         joined = []
@@ -331,11 +335,6 @@ def _backward_call(operator: NormedOperator, numbers: Numbers, given: Names, wan
 # ---- differentiation
 
 
-@jax.tree_util.register_static
-class _Static(tuple):
-    """What the shapes of a call's tensors tell."""
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _normed(operator: NormedOperator, numbers: Numbers, wanted: tuple[bool, ...], tensors: Named) -> Arrays:
     """The forward's wanted results."""
@@ -357,14 +356,15 @@ def _keep(operator: NormedOperator, numbers: Numbers, wanted: tuple[bool, ...], 
     there = iter(results)
     named = {name: next(there) if is_wanted else None for name, is_wanted in zip(operator.results, wanted, strict=True)}
     saved = operator.saved_tensors(values, named, dict(numbers))
-    shapes = _Static((name, array.shape, array.dtype) for name, array in named.items() if array is not None)
-    return results, (asked, _Static(operator.lengths(values).items()), shapes, saved)
+    shapes = Static((name, array.shape, array.dtype) for name, array in named.items() if array is not None)
+    splits = shardings(*(values[name] for name in operator.differentiable))
+    return results, (asked, Static(operator.lengths(values).items()), shapes, splits, saved)
 
 
 def _gradients(
     operator: NormedOperator, numbers: Numbers, wanted: tuple[bool, ...], kept: Any, gradients: Any
 ) -> tuple[Named]:
-    flags, lengths, shapes, saved = kept
+    flags, lengths, shapes, splits, saved = kept
     needed = [name for name, is_needed in zip(operator.differentiable, flags_of(flags), strict=True) if is_needed]
     results = (name for name, is_wanted in zip(operator.results, wanted, strict=True) if is_wanted)
     reached = dict(zip(results, gradients, strict=True))
@@ -383,7 +383,9 @@ def _gradients(
             name: tensor if operator.is_reached(name, completed) else None for name, tensor in saved.items()
         }
         tensors = varying(tensors, ())
-        answer |= dict(zip(asked, _backward(operator, tuple(options.items()), asked, tensors), strict=True))
+        of = dict(zip(operator.differentiable, splits, strict=True))
+        gradients = _backward_compiled(operator, tuple(options.items()), asked, tensors)
+        answer |= {name: split_as(gradient, of[name]) for name, gradient in zip(asked, gradients, strict=True)}
     return (answer,)
 
 
@@ -417,3 +419,4 @@ def _refuse(operator: NormedOperator, *arguments: Any) -> None:
 
 
 _backward.defvjp(_refuse, _refuse)
+_backward_compiled = jax.jit(_backward, static_argnums=(0, 1, 2), inline=True)

@@ -11,7 +11,18 @@ from jax.custom_derivatives import SymbolicZero
 
 from gyrograd import _core
 from gyrograd._types import Mode
-from gyrograd.jax._arrays import flagged, flags_of, required, shapes, taken, varying
+from gyrograd.jax._arrays import (
+    flagged,
+    flags_of,
+    hinted,
+    required,
+    shapes,
+    shardings,
+    split_as,
+    taken,
+    untraced,
+    varying,
+)
 from gyrograd.jax._custom_calls import Arrays, Axes, CustomCall, Numbers, Result, Shapes
 
 Gradients = tuple[jax.Array | None, jax.Array | None, jax.Array | None]
@@ -57,7 +68,10 @@ def rotary(
     try:
         chosen = _chosen(*shapes(arrays).values(), *options)
     except TypeError:  # an option that cannot be looked up is the core's to refuse, or to take
+        untraced("rotary", **dict(zip(_OPTIONS, options, strict=True)))
         chosen = _chosen.__wrapped__(*shapes(arrays).values(), *options)
+    except ValueError as error:
+        raise hinted(error, arrays) from None
     arrays = varying(arrays, [("cos", "sin")])
     return _turn_compiled(chosen, *arrays.values())
 
@@ -89,6 +103,9 @@ def rotary_qk(
     options = {"per_pair_tables": per_pair_tables, "rotary_dim": rotary_dim, "rotary_offset": rotary_offset}
     options["in_place"] = in_place
     return rotary(q, cos, sin, mode, **options), rotary(k, cos, sin, mode, **options)
+
+
+_OPTIONS = ("mode", "per_pair_tables", "rotary_dim", "rotary_offset", "in_place")
 
 
 class _Options(NamedTuple):
@@ -170,15 +187,17 @@ def _turn(options: _Options, x: jax.Array, cos: jax.Array, sin: jax.Array) -> ja
 
 def _turn_forward(options: _Options, x: Any, cos: Any, sin: Any) -> tuple[jax.Array, Any]:
     y = _turn(options, x.value, cos.value, sin.value)
-    return y, (flagged(array.perturbed for array in (x, cos, sin)), cos.value, sin.value, x.value)
+    asked = flagged(array.perturbed for array in (x, cos, sin))
+    return y, (asked, shardings(x.value, cos.value, sin.value), cos.value, sin.value, x.value)
 
 
 def _turn_backward(options: _Options, saved: Any, dy: Any) -> Gradients:
-    flags, cos, sin, x = saved
+    flags, splits, cos, sin, x = saved
     wanted = flags_of(flags)
     if isinstance(dy, SymbolicZero) or not any(wanted):
         return None, None, None
-    return _gradients(options, wanted, dy, cos, sin, x if wanted[1] or wanted[2] else None)
+    gradients = _gradients_compiled(options, wanted, dy, cos, sin, x if wanted[1] or wanted[2] else None)
+    return tuple(map(split_as, gradients, splits))
 
 
 _turn.defvjp(_turn_forward, _turn_backward, symbolic_zeros=True)
@@ -204,7 +223,7 @@ def _gradients_forward(
     arrays = (dy, cos, sin, x)
     values = tuple(None if array is None else array.value for array in arrays)
     asked = flagged(array is not None and array.perturbed for array in arrays)
-    return _gradients(options, wanted, *values), (asked, *values)
+    return _gradients(options, wanted, *values), (asked, shardings(*values), *values)
 
 
 def _gradients_backward(options: _Options, wanted: tuple[bool, ...], saved: Any, gradients: Any) -> tuple[Any, ...]:
@@ -214,16 +233,16 @@ def _gradients_backward(options: _Options, wanted: tuple[bool, ...], saved: Any,
 
     L is <rotary(gdx, cos, sin), dy> + <rotary(x, gdcos, gdsin), dy>, the second over the channels that turn.
     """
-    asked, dy, cos, sin, x = saved
+    asked, splits, dy, cos, sin, x = saved
     needs_dy, needs_cos, needs_sin, needs_x = flags_of(asked)
     gdx, gdcos, gdsin = (None if isinstance(gradient, SymbolicZero) else gradient for gradient in gradients)
     options = options._replace(in_place=False)
     ddy = dcos = dsin = dx = None
     if gdx is not None:
         if needs_dy:
-            ddy = _turn(options, gdx, cos, sin)
+            ddy = _turn_compiled(options, gdx, cos, sin)
         if needs_cos or needs_sin:
-            _, dcos, dsin = _gradients(options, (False, needs_cos, needs_sin), dy, cos, sin, gdx)
+            _, dcos, dsin = _gradients_compiled(options, (False, needs_cos, needs_sin), dy, cos, sin, gdx)
     if gdcos is not None or gdsin is not None:
         gdcos = jnp.zeros_like(cos) if gdcos is None else gdcos
         gdsin = jnp.zeros_like(sin) if gdsin is None else gdsin
@@ -233,12 +252,12 @@ def _gradients_backward(options: _Options, wanted: tuple[bool, ...], saved: Any,
         row = _alone(options)  # only the channels that turn, as a row of their own
         margins = [(0, 0)] * (dy.ndim - 1) + [(first, width - first - turning)]
         if needs_dy:
-            turned = jnp.pad(_turn(row, x[..., first : first + turning], gdcos, gdsin), margins)
+            turned = jnp.pad(_turn_compiled(row, x[..., first : first + turning], gdcos, gdsin), margins)
             ddy = turned if ddy is None else ddy + turned
         if needs_x:
             part = dy[..., first : first + turning]
-            dx = jnp.pad(_gradients(row, (True, False, False), part, gdcos, gdsin, None)[0], margins)
-    return ddy, dcos, dsin, dx
+            dx = jnp.pad(_gradients_compiled(row, (True, False, False), part, gdcos, gdsin, None)[0], margins)
+    return tuple(map(split_as, (ddy, dcos, dsin, dx), splits))
 
 
 def _alone(options: _Options) -> _Options:
@@ -247,3 +266,5 @@ def _alone(options: _Options) -> _Options:
 
 
 _gradients.defvjp(_gradients_forward, _gradients_backward, symbolic_zeros=True)
+# shard_map outside of jit takes no custom_vjp with symbolic zeros but within a compiled function.
+_gradients_compiled = jax.jit(_gradients, static_argnums=(0, 1), inline=True)

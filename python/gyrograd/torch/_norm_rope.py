@@ -16,7 +16,7 @@ from gyrograd.torch._norm_rope_operators import (
     Options,
 )
 from gyrograd.torch._options import name_of
-from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, plain_apply
+from gyrograd.torch._paths import check_tensors, is_direct, is_direct_backward, plain_apply, refuse_whole_shapes
 
 _NORM_TYPES = ("none", "layer", "layer_affine", "rms", "rms_affine")
 _ROPE_TYPES = ("none", "interleave", "half")
@@ -45,7 +45,7 @@ def norm_rope(
       x: [B, S, N, D], any strides.
       weight, bias: [D]; for "layer_affine" both, for "rms_affine" weight.
       cos, sin: the tables, where rope_type is not "none": [L, R], or rank 4 that broadcasts to [B, N, L, R]
-        (R/2 with per_pair_tables).
+        (R/2 with per_pair_tables). Positions beyond their L rows pass unturned.
       norm_type, rope_type, eps, per_pair_tables, rotary_dim, rotary_offset, rope_start, out_layout: as in
         gyrograd.norm_rope, and so are types.
 
@@ -110,7 +110,7 @@ def norm_rope_concat(
       key, value: [B, Sk, N, D]; each may be None. Query, key and value may differ in their head counts.
       encoder_query: [B, Seq, N, D]. encoder_key, encoder_value: [B, Sek, N, D]. None: that stream is absent.
       norm_query_weight, norm_query_bias ...: [D]; as norm_type and norm_added_type say.
-      rope_sin, rope_cos, encoder_rope_sin, encoder_rope_cos: the tables; mind the order.
+      rope_sin, rope_cos, encoder_rope_sin, encoder_rope_cos: the tables, as in norm_rope; mind the order.
       norm_type, norm_added_type, rope_type, concat_order, eps, per_pair_tables, rotary_dim, rotary_offset, rope_start,
         out_layout: as in gyrograd.norm_rope_concat, and so are types.
 
@@ -168,7 +168,10 @@ def _call(
         return rules.compute(tensors, options)
     check_tensors(rules.name, **named)
     options = rules.in_schema(options)
+    refuse_whole_shapes(lambda *shapes: rules.trace(shapes, options), tensors)
     there = rules.are_there(named, options)
+    if not any(there):  # no rows: a compiler would drop what gives nothing
+        return rules.compute(tensors, options)
     return named_results(operator(*tensors, *options.values()), there)
 
 

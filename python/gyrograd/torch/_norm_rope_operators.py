@@ -86,6 +86,10 @@ class NormedOperator:
         arrays = dict(zip((*self.incoming, *self.saved), tensors, strict=True))
         return self._call(f"{self.name}_backward", arrays | options, names)
 
+    def trace(self, shapes: Sequence[Any], options: Options) -> None:
+        """The core's refusal, if any, of tensors of these shapes and types."""
+        self._call(f"trace_{self.name}", dict(zip(self.tensors, shapes, strict=True)) | options, None)
+
     def _call(self, name: str, keywords: dict[str, Any], outputs: list[str] | None) -> OptionalTensors:
         common = {"outputs": outputs, "out": None, "threads": torch.get_num_threads(), "cpu_target": None}
         return getattr(_core, name)(keywords | common)
@@ -200,16 +204,19 @@ class NormedOperator:
         def fake(*arguments: Any) -> Tensors:
             tensors, options = split(arguments)
             named = dict(zip(names, tensors, strict=True))
-            for name in self.rows:
-                if named[name] is not None and named[name].dim() != 4:
-                    shape = list(named[name].shape)
-                    raise ValueError(f"{self.name}: {name} has shape {shape}; its rank must be 4")
-            shapes = self.shapes(named, options)
-            return _new(_first(tensors), self.results, self.are_there(named, options), shapes)
+            first = _first(tensors)
+            if self._are_rows(named):
+                shapes = self.shapes(named, options)
+            else:  # the core's to refuse, when it runs
+                shapes = dict.fromkeys(self.results, (first.shape, first.dtype))
+            return _new(first, self.results, self.are_there(named, options), shapes)
 
         def setup_context(ctx: Any, inputs: Sequence[Any], output: Tensors) -> None:
             tensors, options = split(inputs)
             self.save(ctx, ctx.needs_input_grad, tensors, output, options)
+            ctx.input_shapes = [None if tensor is None else tensor.shape for tensor in tensors[: len(self.gradients)]]
+            if not self._are_rows(dict(zip(names, tensors, strict=True))):
+                ctx.mark_non_differentiable(*output)
 
         def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             incoming = gradients[: len(self.joints)]
@@ -217,7 +224,8 @@ class NormedOperator:
             wanted = self.wanted(ctx, ctx.needs_input_grad[: len(self.gradients)], incoming)
             if not any(wanted):
                 return (None,) * len(self.gradients) + nothing
-            return *self.backward(ctx, wanted, self.complete(ctx, incoming)), *nothing
+            results = self.backward(ctx, wanted, self.complete(ctx, incoming))
+            return *map(_of_shape, results, ctx.input_shapes), *nothing
 
         def autocast(*arguments: Any) -> tuple[Any, ...]:
             tensors, options = split(arguments)
@@ -235,6 +243,11 @@ class NormedOperator:
             vmap=looped_vmap(self.name),
             autocast=autocast,
         )
+
+    def _are_rows(self, tensors: Named) -> bool:
+        """Whether there are rows, all of rank 4."""
+        ranks = [tensors[name].dim() for name in self.rows if tensors[name] is not None]
+        return bool(ranks) and all(rank == 4 for rank in ranks)
 
     def _register_backward(self) -> None:
         names = (*self.incoming, *self.saved)
@@ -310,6 +323,11 @@ def _new(
         shape, dtype = shapes[name] if is_there else ((0,), like.dtype)
         results.append(like.new_empty(shape, dtype=dtype))
     return tuple(results)
+
+
+def _of_shape(gradient: torch.Tensor | None, shape: Any) -> torch.Tensor | None:
+    """A gradient as autograd takes it while it traces a call of shapes that the core will refuse."""
+    return gradient if gradient is None or gradient.shape == shape else gradient.new_empty(shape)
 
 
 def _in_layout(shape: Sequence[Any], options: Options) -> tuple[Any, ...]:

@@ -6,14 +6,14 @@ their memory), the call is one of a registered operator, over the same core.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from gyrograd import _core
-from gyrograd.torch._sharded import register_rules_once
+from gyrograd.torch._sharded import is_sharded, register_rules_once
 
 _are_plain_tensors = _core.are_plain_tensors
 _is_grad_enabled = torch.is_grad_enabled
@@ -93,6 +93,16 @@ def check_tensors(operation: str, **tensors: torch.Tensor | None) -> None:
             raise ValueError(f"{operation}: {name} is a {kind} tensor; it must be a plain one")
         if tensor.layout is not torch.strided:
             raise ValueError(f"{operation}: {name} has layout {tensor.layout}; it must be strided, as from to_dense()")
+
+
+def refuse_whole_shapes(trace: Callable[..., Any], tensors: Sequence[torch.Tensor | None]) -> None:
+    """Of DTensors, what the core says of their whole shapes; of one rank's part only that rank would say it.
+
+    Args:
+      trace: is given each tensor's shape, and a type that all have: the types are no rank's own.
+    """
+    if not _is_compiling() and any(is_sharded(tensor) for tensor in tensors):
+        trace(*(None if tensor is None else (tuple(tensor.shape), "float32") for tensor in tensors))
 
 
 def require_tensors(operation: str, **tensors: object) -> None:

@@ -17,6 +17,7 @@ from gyrograd.torch._paths import (
     is_unobserved,
     is_unobserved_backward,
     plain_apply,
+    refuse_whole_shapes,
     renamed,
     require_tensors,
 )
@@ -158,6 +159,7 @@ def _turn_pair(
 
 
 def _turn_registered(x: Any, cos: Any, sin: Any, *options: Any) -> torch.Tensor:
+    refuse_whole_shapes(lambda *shapes: _core.trace_rotary(*shapes, *options), (x, cos, sin))
     result: torch.Tensor = ROTARY(x, cos, sin, *_in_schema(options))
     return result
 

@@ -4,15 +4,18 @@ Rows split by batch, by heads or by sequence, never by channels, and each result
 axis that is split comes out as Partial: each rank has the sum of its own terms.
 """
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
-from torch.distributed.tensor.experimental import register_sharding
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, RuntimeSchemaInfo
+from torch.distributed.tensor._ops.utils import generate_redistribute_costs, is_tensor_shardable
 
+from gyrograd import _core
 from gyrograd.torch._norm_rope_operators import CONCAT, SEGMENT, NormedOperator, Options
 
 Placements = list[Any]
@@ -25,28 +28,55 @@ def _of_wanted(placement: Any, is_wanted: bool) -> Any:
     return placement if is_wanted else Replicate()
 
 
+class _Tensor:
+    """What the operators' own rules ask of an argument."""
+
+    def __init__(self, spec: Any):
+        self.shape, self.dtype = spec.tensor_meta.shape, spec.tensor_meta.dtype
+
+    def traced(self) -> tuple[tuple[int, ...], str]:
+        """(shape, type), as the core takes them in place of tensors."""
+        return tuple(self.shape), str(self.dtype).removeprefix("torch.")
+
+
+def _is_refused(trace: Callable[[], object], tensors: Iterable[_Tensor | None], options: Iterable[Any]) -> bool:
+    """Whether the core refuses the call on whole tensors. It is not split, then: all ranks shall refuse, in words of
+    whole shapes, where parts may look like tensors that go together. What is not known yet is taken.
+    """
+    sizes = (extent for tensor in tensors if tensor is not None for extent in tensor.shape)
+    if any(isinstance(value, torch.SymInt) for value in (*sizes, *options)):
+        return False
+    try:
+        trace()
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
 # ---- rotary
 
 
-def _rotary_splits(rows: Any, table: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _rotary_splits(rows: _Tensor, cos: _Tensor, sin: _Tensor, options: Sequence[Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Placements of rows, of tables and of the tables' sums."""
     yield Replicate(), Replicate(), Replicate()
-    if len(table.shape) != len(rows.shape):  # the operator's to refuse
+    tensors = (rows, cos, sin)
+    if _is_refused(lambda: _core.trace_rotary(*(tensor.traced() for tensor in tensors), *options), tensors, options):
         return
     for axis in range(len(rows.shape) - 1):
-        if table.shape[axis] == 1:
+        if cos.shape[axis] == 1:
             yield Shard(axis), Replicate(), Partial()
         else:
             yield Shard(axis), Shard(axis), Shard(axis)
 
 
 def _rotary(x: Any, cos: Any, sin: Any, *options: Any) -> Rule:
-    return [([rows], [rows, table, table]) for rows, table, _ in _rotary_splits(x, cos)]
+    splits = _rotary_splits(_Tensor(x), _Tensor(cos), _Tensor(sin), options)
+    return [([rows], [rows, table, table]) for rows, table, _ in splits]
 
 
 def _rotary_backward(dy: Any, cos: Any, sin: Any, x: Any, wanted: Sequence[bool], *options: Any) -> Rule:
     rule = []
-    for rows, table, total in _rotary_splits(dy, cos):
+    for rows, table, total in _rotary_splits(_Tensor(dy), _Tensor(cos), _Tensor(sin), options):
         results = [_of_wanted(*pair) for pair in zip((rows, total, total), wanted, strict=True)]
         rule.append((results, [rows, table, table] + ([] if x is None else [rows])))
     return rule
@@ -58,15 +88,17 @@ Split = tuple[str | None, tuple[str, ...]]  # the axis, B, N or S, and the joint
 
 
 def _splits(rules: NormedOperator, options: Options, streams: Shapes, tables: Shapes) -> Iterator[Split]:
-    """All splits of a call, the undivided one first. Each joint's heads may be split alone: of queries, where there are
-    fewer heads of keys than ranks.
+    """All splits of a call, the undivided one first, and alone where no stream is told. Each joint's heads may be split
+    alone: of queries, where there are fewer heads of keys than ranks.
     """
     lengths: dict[str, list[Any]] = {}
     for name, shape in streams.items():
         if shape is not None:
-            lengths.setdefault(_joint_of(rules, name), []).append(shape[1])
+            lengths.setdefault(_joint_of(rules, name), []).extend(shape[1:2])
     joints = tuple(lengths)
     yield None, ()
+    if not joints:
+        return
     yield "B", joints
     turning = {joint for joint in joints if joint != "value"}
     have_heads = any(len(table) == 4 and table[1] != 1 for table in tables.values())
@@ -111,24 +143,27 @@ def _result(rules: NormedOperator, options: Options, split: Split, name: str, is
 
 
 def _of_rows(rules: NormedOperator, split: Split, name: str, layout: str) -> Any:
+    """Heads split in some joints; the batch and the sequence in all rows, those too that only tell lengths."""
     axis, joints = split
-    return Replicate() if axis is None or _joint_of(rules, name) not in joints else Shard(layout.index(axis))
+    is_whole = axis is None or (axis == "N" and _joint_of(rules, name) not in joints)
+    return Replicate() if is_whole else Shard(layout.index(axis))
 
 
 def _turns(options: Options) -> bool:
     return options["rope_type"] not in (None, "none")
 
 
-class _Tensor:
-    """What the operators' own rules ask of an argument."""
+_ALL = dict.fromkeys(("outputs", "out", "threads", "cpu_target"))
 
-    def __init__(self, spec: Any):
-        self.shape, self.dtype = spec.tensor_meta.shape, spec.tensor_meta.dtype
+
+def _traced(tensors: Mapping[str, _Tensor | None]) -> dict[str, Any]:
+    return {name: None if tensor is None else tensor.traced() for name, tensor in tensors.items()}
 
 
 def _normed_rule(rules: NormedOperator, names: Sequence[str], is_backward: bool) -> Any:
     """The rule of an operator whose tensor arguments have these names."""
     option_names = [name for name in rules.options if not (is_backward and name == "eps")]
+    trace = getattr(_core, f"trace_{rules.name}")
 
     def rule(*arguments: Any) -> Rule:
         specs, others = arguments[: len(names)], list(arguments[len(names) :])
@@ -144,6 +179,8 @@ def _normed_rule(rules: NormedOperator, names: Sequence[str], is_backward: bool)
         else:
             results, there = rules.results, rules.are_there(named, options)
             streams = {name: given[name] for name in rules.rows if name in given}
+            if _is_refused(lambda: trace(_traced(named) | options | _ALL), named.values(), options.values()):
+                streams = {}
         tables = {name: given[name] for name in rules.tables if name in given and _turns(options)}
         return [
             (
@@ -162,13 +199,39 @@ def _normed_rule(rules: NormedOperator, names: Sequence[str], is_backward: bool)
 # ---- registration
 
 
+def _strategy(rule: Any, call: OpSchema) -> OpStrategy:
+    """The rule for one axis of a mesh on all of them."""
+    mesh, inputs = call.get_mesh_from_args(), call.args_strategy
+    arguments = [_spec_of(argument) for argument in call.args_schema]
+    results = len(call.op._schema.returns)
+    metas = [None] * results + [tensor.tensor_meta for tensor in inputs]
+    choices = []
+    for split in itertools.product([[*of_results, *of_inputs] for of_results, of_inputs in rule(*arguments)],
+                                   repeat=mesh.ndim):  # fmt: skip
+        specs = [DTensorSpec(mesh, placed, meta) for placed, meta in zip(zip(*split, strict=True), metas, strict=True)]
+        outputs, given = specs[:results], specs[results:]
+        if all(map(_is_splittable, inputs, given)):
+            costs = [generate_redistribute_costs(*pair) for pair in zip(inputs, given, strict=True)]
+            choices.append(OpSpec(tuple(outputs) if results > 1 else outputs[0], given, costs))
+    return OpStrategy(choices)
+
+
+def _spec_of(argument: Any) -> Any:
+    return argument.strategies[0].output_spec if isinstance(argument, OpStrategy) else argument
+
+
+def _is_splittable(tensor: OpStrategy, split: DTensorSpec) -> bool:
+    """Whether each rank gets a part. Some may get none of what is split so already, or whole on every rank."""
+    pairs = zip(_spec_of(tensor).placements, split.placements, strict=True)
+    return all(old == new or old.is_replicate() for old, new in pairs) or is_tensor_shardable(tensor.shape, split)
+
+
 def _register(name: str, tensor_count: int, rule: Any) -> None:
     """The operator's first tensor_count arguments are tensors; all others decide what it gives."""
     operator = getattr(torch.ops.gyrograd, name).default
-    register_sharding(operator)(rule)
-    # register_sharding's own choice of what a remembered decision depends on leaves out text and lists of flags.
     schema_info = RuntimeSchemaInfo(static_argnum=tensor_count, needs_pytree=True)
-    DTensor._op_dispatcher.sharding_propagator.op_to_schema_info[operator] = schema_info
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    propagator.register_op_strategy(operator, functools.partial(_strategy, rule), schema_info)
 
 
 _register("rotary", 3, _rotary)

@@ -119,6 +119,12 @@ Status ValidateJointMissing(const NormRopeConcatCall& call, int stream) {
   return Status();
 }
 
+// Whether a stream of value and key's are of two lengths: shapes are refused for it, whatever is left of the output.
+bool DiffersFromKey(const NormRopeConcatCall& call, int stream) {
+  const Rows value = StreamRowsOf(call, stream), key = StreamRowsOf(call, stream - 2);
+  return value.has_rank_4() && key.has_rank_4() && value.sequence() != key.sequence();
+}
+
 // Forward, an output needs every stream with rows: those that it holds, and, as value's lengths are key's, those that
 // the other of the two has.
 Status ValidateInputMissing(const NormRopeConcatCall& call, int stream) {
@@ -131,7 +137,8 @@ Status ValidateInputMissing(const NormRopeConcatCall& call, int stream) {
                                                           std::to_string(length.rows) +
                                                           " rows, and it must have as many");
   }
-  return SpanOf(call, stream).rows == 0 ? Status() : RefuseMissing(input, call.joint_argument(joint));
+  const bool is_other = IsValue(stream) && DiffersFromKey(call, stream ^ 1);
+  return SpanOf(call, stream).rows == 0 || is_other ? Status() : RefuseMissing(input, call.joint_argument(joint));
 }
 
 Status ValidateStreamMissing(const NormRopeConcatCall& call, int stream) {

@@ -16,11 +16,11 @@ PACKAGES := build-essential cmake ninja-build pkg-config libhwy-dev libgtest-dev
 TEST_PACKAGES := qemu-user
 NEON_PACKAGES := g++-aarch64-linux-gnu qemu-user
 SANITIZER_PACKAGES := clang-19 libclang-rt-19-dev libomp-19-dev
-CXX_FILES := $(shell find include src problems reference tests bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
+CXX_FILES := $(shell find include src problems reference tests fuzz bench examples python -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.c')
 PYTHON_SOURCES := CMakeLists.txt pyproject.toml README.md \
   $(shell find include src problems reference bench python cmake -type f -not -path '*/__pycache__/*')
 
-.PHONY: build demo test bench test-large test-neon valgrind golden sanitize lint format clean help system library python golden-program
+.PHONY: build demo test bench test-large test-neon valgrind golden sanitize fuzz lint format clean help system library python golden-program
 
 build: library python  ## the library, its tests and benchmarks, and the Python package in .venv
 
@@ -61,6 +61,12 @@ sanitize: system  ## the C++ tests under address, undefined-behaviour and thread
 	  $(STEP) $$preset-build "$$preset: build" cmake --build --preset $$preset; \
 	  $(STEP) $$preset-test "$$preset: C++ tests" ctest --preset $$preset; \
 	done
+
+fuzz: system  ## the fuzzers, SECONDS=60 each: a line a target; new inputs in build/fuzz
+	@tools/system_packages.sh $(SANITIZER_PACKAGES)
+	@$(STEP) fuzz-configure "fuzz: configure" cmake --preset fuzz
+	@$(STEP) fuzz-build "fuzz: build" cmake --build --preset fuzz
+	@python3 tools/run_fuzzers.py --seconds $(or $(SECONDS),60)
 
 lint: $(STAMPS)/lint  ## what format would change, and ruff's findings
 	@tools/system_packages.sh clang-format-19

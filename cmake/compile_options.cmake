@@ -12,3 +12,7 @@ if(GYROGRAD_SANITIZE)
     -fsanitize=${GYROGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   target_link_options(gyrograd_compile_options INTERFACE -fsanitize=${GYROGRAD_SANITIZE})
 endif()
+if(GYROGRAD_BUILD_FUZZERS)  # what the fuzzers look at to see that an input does something new
+  target_compile_options(gyrograd_compile_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(gyrograd_compile_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -12,7 +12,7 @@ from typing import Any
 
 import marks
 
-BEGIN, END = "<!-- FIGURES: from `make bench`. -->", "<!-- END OF FIGURES -->"
+BEGIN, END = "<!-- MARKS: from `make bench`, written by it. -->", "<!-- END OF MARKS -->"
 HEADLINES = ("P1", "P2", "P4", "P5", "P6", "P8", "P8 autograd")  # what README shows
 
 

@@ -56,7 +56,7 @@ class ConcatProblem:
     def _key_heads(self) -> int:
         return self.heads if self.key_heads is None else self.key_heads
 
-    def _streams(self) -> list[tuple[str, str, str, int, int]]:
+    def streams(self) -> list[tuple[str, str, str, int, int]]:
         """Of each that is there: its name, its norm's, the norm's type, its length and heads."""
         streams = [
             ("query", "norm_query", self.norm_type, self.seq_query, self.heads),
@@ -74,12 +74,12 @@ class ConcatProblem:
             for name, (heads, length) in joint.items()
         } | {
             name: ((self.batch, length, heads, self.head_dim), self.dtype)
-            for name, _, _, length, heads in self._streams()
+            for name, _, _, length, heads in self.streams()
         }
 
     def _norms(self) -> dict[str, tuple[tuple[int, ...], str]]:
         arrays = {}
-        for _, norm, norm_type, length, heads in self._streams():
+        for _, norm, norm_type, length, heads in self.streams():
             statistics = ((self.batch, length, heads, 1), "f64" if self.dtype == "f64" else "f32")
             if norm_type.endswith("affine"):
                 arrays[f"{norm}_weight"] = ((self.head_dim,), self.weight_dtype or self.dtype)

@@ -264,7 +264,7 @@ class _ConcatCase:
 
     def normed(self) -> list[tuple[str, str, str]]:
         """Of each stream with a norm: its name, its norm's, and the norm's type."""
-        return [(name, norm, kind) for name, norm, kind, _, _ in self.problem._streams() if kind != "none"]
+        return [(name, norm, kind) for name, norm, kind, _, _ in self.problem.streams() if kind != "none"]
 
     def streams(self) -> list[str]:
         return [name for image in IMAGES for name in (image, f"encoder_{image}") if name in self.arrays]

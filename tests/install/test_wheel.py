@@ -54,7 +54,7 @@ def report_of(environment: pathlib.Path, *before: str) -> dict:
 def test_what_it_holds(wheel: pathlib.Path):
     names = zipfile.ZipFile(wheel).namelist()
     modules = sorted(name.partition(".")[0] for name in names if name.endswith(".so"))
-    assert modules == ["gyrograd/_core", "gyrograd/_reference"]
+    assert modules == ["gyrograd/_bench", "gyrograd/_core", "gyrograd/_reference"]
     strangers = [name for name in names if not re.match(r"gyrograd(-[\w.]+\.dist-info)?/", name)]
     assert not strangers
     assert "gyrograd/py.typed" in names
@@ -62,7 +62,7 @@ def test_what_it_holds(wheel: pathlib.Path):
 
 def extension_modules(environment: pathlib.Path) -> list[pathlib.Path]:
     found = sorted(environment.glob("lib/python*/site-packages/gyrograd/*.so"))
-    assert len(found) == 2
+    assert len(found) == 3
     return found
 
 

@@ -58,6 +58,11 @@ WORDS = {
 }
 
 
+def is_least(mark: str) -> bool:
+    """Whether a mark's goals are the least that is asked for, not the most."""
+    return WORDS[mark][1].startswith(">=")
+
+
 def memory_bytes() -> int:
     return min(4 * _bench.last_level_cache_bytes(), MOST_BYTES)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import platform
 import statistics
 import subprocess
@@ -23,6 +22,14 @@ def by_mark(rows: Iterable[Any]) -> dict[str, list[Any]]:
     return {mark: group for mark, group in found.items() if group}
 
 
+def by_type(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    """The rows of each type, which what they are begins with."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.what.split()[0], []).append(row)
+    return found
+
+
 def summary(rows: Iterable[Any], only: Sequence[str] = tuple(marks.WORDS)) -> list[str]:
     """A table: of each mark and type the best, median and worst value, and how many meet the mark."""
     lines = ["| mark | what | goal | type | best | median | worst | met |", "|---|---|---|---|---|---|---|---|"]
@@ -30,18 +37,16 @@ def summary(rows: Iterable[Any], only: Sequence[str] = tuple(marks.WORDS)) -> li
         if mark not in only:
             continue
         words, goal = marks.WORDS[mark]
-        types = dict.fromkeys(row.what.split()[0] for row in group)
-        for index, dtype in enumerate(types):
-            of_type = [row for row in group if row.what.split()[0] == dtype]
-            head = f"{mark} | {words} | {goal}" if index == 0 else " | | "
+        head = f"{mark} | {words} | {goal}"
+        for dtype, of_type in by_type(group).items():
             lines.append(f"| {head} | {dtype} | {_cells(of_type)} |")
+            head = " | | "
     return lines
 
 
 def _cells(rows: list[Any]) -> str:
     values = sorted(row.value for row in rows)
-    at_least = ">=" in marks.WORDS[rows[0].mark][1] and "<=" not in marks.WORDS[rows[0].mark][1]
-    best, worst = (values[-1], values[0]) if at_least else (values[0], values[-1])
+    best, worst = (values[-1], values[0]) if marks.is_least(rows[0].mark) else (values[0], values[-1])
     met = sum(row.met for row in rows)
     return f"{best:.2f} | {statistics.median(values):.2f} | {worst:.2f} | {met} of {len(rows)}"
 
@@ -62,24 +67,6 @@ def machine(info: Any) -> str:
         platform.machine(),
     )
     return f"{cpu}, {info.threads} threads, CPU target {info.cpu_targets[0]}, {platform.system()}"
-
-
-def read_rows(path: Path, row_type: type) -> list[Any]:
-    """The rows of marks.csv."""
-    with path.open(newline="") as file:
-        return [
-            row_type(
-                **{
-                    name: text
-                    if name in ("mark", "what", "problem")
-                    else text == "True"
-                    if name == "met"
-                    else float(text)
-                    for name, text in row.items()
-                }
-            )
-            for row in csv.DictReader(file)
-        ]
 
 
 def write(root: Path, rows: list[Any]) -> None:

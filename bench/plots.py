@@ -23,7 +23,10 @@ def draw(rows: list[Any], folder: Path) -> None:
         _peers(groups["P5"] + groups["P6"], folder / "peers.png")
 
 
-def _save(figure: plt.Figure, path: Path) -> None:
+def _save(figure: plt.Figure, axes: plt.Axes, values: str, path: Path) -> None:
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(values)
+    axes.legend()
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -32,34 +35,26 @@ def _values(groups: dict[str, list[Any]], path: Path) -> None:
     """A dot a problem, through the fastest copy of the same bytes; a line at the goal of each mark."""
     figure, axes = plt.subplots(figsize=(14, 6), layout="constrained")
     for place, group in enumerate(groups.values()):
-        for index, dtype in enumerate(TYPES):
-            values = [row.value for row in group if row.what.startswith(dtype + " ")]
+        for dtype, rows in pages.by_type(group).items():
+            index = TYPES.index(dtype)
+            values = [row.value for row in rows]
             shift = place + 0.25 * (index - 1)
             label = dtype if place == 0 else None
             axes.plot([shift] * len(values), values, ".", color=f"C{index}", label=label)
-            limits = [row.limit for row in group if row.what.startswith(dtype + " ")]
-            if limits:
-                axes.hlines(min(limits), shift - 0.1, shift + 0.1, color="black", linewidth=1)
+            axes.hlines(min(row.limit for row in rows), shift - 0.1, shift + 0.1, color="black", linewidth=1)
     axes.set_xticks(range(len(groups)), list(groups))
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("time / fastest copy of the same bytes")
     axes.set_title("Marks; lines are the goals")
-    axes.legend()
-    _save(figure, path)
+    _save(figure, axes, "time / fastest copy of the same bytes", path)
 
 
 def _sizes(rows: list[Any], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    for dtype in TYPES:
-        points = [(int(row.what.split()[2]), row.value) for row in rows if row.what.startswith(dtype + " ")]
-        if points:
-            axes.plot(*zip(*points, strict=True), "o-", label=dtype)
+    for dtype, of_type in pages.by_type(rows).items():
+        sizes = [int(row.what.split()[2]) for row in of_type]
+        axes.plot(sizes, [row.value for row in of_type], "o-", label=dtype)
     axes.set_xscale("log", base=2)
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("MiB in all")
-    axes.set_ylabel("time a byte / the least above the cache")
-    axes.legend()
-    _save(figure, path)
+    _save(figure, axes, "time a byte / the least above the cache", path)
 
 
 def _peers(rows: list[Any], path: Path) -> None:
@@ -72,6 +67,4 @@ def _peers(rows: list[Any], path: Path) -> None:
         places = [problems.index(problem) + (index - (len(names) - 1) / 2) * width for problem in values]
         axes.bar(places, list(values.values()), width, label=name)
     axes.set_xticks(range(len(problems)), problems, rotation=30, ha="right")
-    axes.set_ylabel("time / gyrograd's")
-    axes.legend()
-    _save(figure, path)
+    _save(figure, axes, "time / gyrograd's", path)

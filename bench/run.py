@@ -57,8 +57,8 @@ class Report:
         self._writer = csv.DictWriter(self._file, [field.name for field in fields(Row)])
         self._writer.writeheader()
 
-    def add(self, mark: str, what: str, value: float, limit: float, at_least: bool = False, **more: object) -> None:
-        met = value >= limit if at_least else value <= limit
+    def add(self, mark: str, what: str, value: float, limit: float, **more: object) -> None:
+        met = value >= limit if marks.is_least(mark) else value <= limit
         row = Row(mark, what, value, limit, met, **more)
         self.rows.append(row)
         self._writer.writerow(asdict(row))
@@ -126,7 +126,7 @@ def add_sizes(report: Report, rounds: int) -> None:
         two = marks.sized("BSND 1S1D", marks.CACHE_BYTES, dtype, "dx", threads=2)
         alone, both = _turns.measure([one, two], 3 * rounds, COPY_THREADS)
         value = _turns.ratio(alone.seconds, both.seconds)
-        report.add("P9 threads", f"{dtype} dx", value, 1.8, True, ms=both.ms, base_ms=alone.ms, problem=both.problem)
+        report.add("P9 threads", f"{dtype} dx", value, 1.8, ms=both.ms, base_ms=alone.ms, problem=both.problem)
 
 
 def add_beside_torch(report: Report, rounds: int) -> None:
@@ -207,14 +207,14 @@ def add_peers(report: Report, rounds: int, writer: csv.DictWriter) -> None:
         times = turns_with_peers(text, rounds, writer, what)
         compiled = min(times["PyTorch compiled"], times["PyTorch compiled formula"])
         goal = {"dx": (8, 4), "dx+tables": (8, 6), "joint": (6, 4)}[outputs][dtype == "f32"]
-        report.add("P5", f"{what}, compiled", compiled, goal, True, problem=text)
-        report.add("P5", f"{what}, JAX", times["JAX jit"], goal, True, problem=text)
-        report.add("P6", f"{what}, eager", times["PyTorch eager"], 9 if outputs == "joint" else 15, True, problem=text)
+        report.add("P5", f"{what}, compiled", compiled, goal, problem=text)
+        report.add("P5", f"{what}, JAX", times["JAX jit"], goal, problem=text)
+        report.add("P6", f"{what}, eager", times["PyTorch eager"], 9 if outputs == "joint" else 15, problem=text)
     for dtype in ("bf16", "f32"):
         text = marks.sized("BSND 1S1D", marks.CACHE_BYTES, dtype, "dx", mode="half")
         times = turns_with_peers(text, rounds, writer, f"{dtype} half dx, 1 MiB")
         compiled = min(times["PyTorch compiled"], times["PyTorch compiled formula"])
-        report.add("P7 peers", f"{dtype} half dx, compiled", compiled, 3, True, problem=text)
+        report.add("P7 peers", f"{dtype} half dx, compiled", compiled, 3, problem=text)
 
 
 def turns_with_peers(text: str, rounds: int, writer: csv.DictWriter, what: str) -> dict[str, float]:

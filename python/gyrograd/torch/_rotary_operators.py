@@ -46,12 +46,7 @@ def _fake(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *options: Any) 
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    save_for_rotary(ctx, *inputs[:3])
-    ctx.options = inputs[3:]
-
-
-def save_for_rotary(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    """Saves the tables, and x where they need a gradient."""
+    x, cos, sin, *ctx.options = inputs
     needs = ctx.needs_input_grad
     ctx.save_for_backward(cos, sin, x if needs[1] or needs[2] else None)
 

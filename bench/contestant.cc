@@ -6,10 +6,12 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "bench/tensors.h"
-#include "problems/fields.h"
+#include "ops/norm_rope/call.h"
+#include "problems/problem.h"
 
 namespace gyrograd::bench {
 namespace {
@@ -96,17 +98,14 @@ Rows AddRows(const NormRopeConcatProblem& problem, std::int64_t length, std::int
   return rows;
 }
 
-bool IsLayer(NormType norm) { return norm == NormType::kLayer || norm == NormType::kLayerAffine; }
-bool IsAffine(NormType norm) { return norm == NormType::kLayerAffine || norm == NormType::kRmsAffine; }
-
 void AddNorm(const NormRopeConcatProblem& problem, NormType norm, std::int64_t length, std::int64_t heads,
              Tensors* tensors, NormBackwardTensors* into) {
   if (norm == NormType::kNone || length == 0) return;
   const Form statistics = {problem.types.statistics(), {problem.batch, length, heads, 1}};
   const Form weight = {problem.types.weights, {problem.head_dim}};
-  if (IsLayer(norm)) into->mean = AsInput(tensors->Add(Role::kRead, statistics));
+  if (internal::IsLayerNorm(norm)) into->mean = AsInput(tensors->Add(Role::kRead, statistics));
   into->rstd = AsInput(tensors->Add(Role::kRead, statistics));
-  if (!IsAffine(norm)) return;
+  if (!internal::IsAffine(norm)) return;
   into->weight = AsInput(tensors->Add(Role::kRead, weight));
   into->dweight = tensors->Add(Role::kWritten, weight);
   if (norm == NormType::kLayerAffine) into->dbias = tensors->Add(Role::kWritten, weight);
@@ -120,24 +119,16 @@ void AddNorms(const NormRopeConcatProblem& problem, Tensors* tensors, NormRopeCo
   AddNorm(problem, added, problem.seq_encoder_key, problem.KeyHeads(), tensors, &args->norm_added_key);
 }
 
-Form TableForm(const NormRopeConcatProblem& problem, std::int64_t length) {
-  const RotaryOptions& rotary = *problem.options.rotary;
-  const std::int64_t width = rotary.rotary_dim.value_or(problem.head_dim);
-  Shape shape = {length, rotary.per_pair_tables ? width / 2 : width};
-  if (problem.tables_per_batch || problem.tables_per_head) {
-    shape.insert(shape.begin(),
-                 {problem.tables_per_batch ? problem.batch : 1, problem.tables_per_head ? problem.heads : 1});
-  }
-  return {problem.types.tables, shape};
-}
-
 void AddTables(const NormRopeConcatProblem& problem, Tensors* tensors, NormRopeConcatBackwardArgs* args) {
   if (!problem.options.rotary) return;
-  args->rope_cos = AsInput(tensors->Add(Role::kRead, TableForm(problem, problem.seq_rope)));
-  args->rope_sin = AsInput(tensors->Add(Role::kRead, TableForm(problem, problem.seq_rope)));
+  const auto table = [&](std::int64_t length) {
+    return AsInput(tensors->Add(Role::kRead, {problem.types.tables, problem.TablesShape(length)}));
+  };
+  args->rope_cos = table(problem.seq_rope);
+  args->rope_sin = table(problem.seq_rope);
   if (!problem.seq_encoder_rope) return;
-  args->encoder_rope_cos = AsInput(tensors->Add(Role::kRead, TableForm(problem, *problem.seq_encoder_rope)));
-  args->encoder_rope_sin = AsInput(tensors->Add(Role::kRead, TableForm(problem, *problem.seq_encoder_rope)));
+  args->encoder_rope_cos = table(*problem.seq_encoder_rope);
+  args->encoder_rope_sin = table(*problem.seq_encoder_rope);
 }
 
 NormRopeConcatBackwardArgs MakeArgs(const NormRopeConcatProblem& problem, Tensors* tensors) {
@@ -196,12 +187,6 @@ Status Make(const Problem& problem, Contestant* contestant) try {
   return Status(StatusCode::kOutOfMemory, "problem: there is no memory for its tensors");
 }
 
-template <class Parsed>
-Status MakeParsed(const Parsed& problem, const std::string& error, Contestant* contestant) {
-  if (!problem) return Status(StatusCode::kInvalidAttribute, "problem: " + error);
-  return MakeContestant(*problem, contestant);
-}
-
 }  // namespace
 
 Status MakeContestant(const RotaryProblem& problem, Contestant* contestant) {
@@ -212,12 +197,11 @@ Status MakeContestant(const NormRopeConcatProblem& problem, Contestant* contesta
   return Make<ConcatMatch>(problem, contestant);
 }
 
-Status MakeContestant(std::string_view problem, Contestant* contestant) {
+Status MakeContestant(std::string_view text, Contestant* contestant) {
   std::string error;
-  if (problems::NameOf(problem) == problems::kNormRopeConcatName) {
-    return MakeParsed(problems::ParseNormRopeConcatProblem(problem, &error), error, contestant);
-  }
-  return MakeParsed(problems::ParseRotaryProblem(problem, &error), error, contestant);
+  const auto problem = problems::ParseProblem(text, &error);
+  if (!problem) return Status(StatusCode::kInvalidAttribute, "problem: " + error);
+  return std::visit([&](const auto& any) { return MakeContestant(any, contestant); }, *problem);
 }
 
 }  // namespace gyrograd::bench

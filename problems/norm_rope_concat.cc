@@ -80,6 +80,16 @@ bool ParseValue(std::string_view text, NormRopeTypes* types) {
          ParseValue(text.substr(second + 1), &types->tables);
 }
 
+Shape NormRopeConcatProblem::TablesShape(std::int64_t length) const {
+  const RotaryOptions rotary = options.rotary.value_or(RotaryOptions{});
+  const std::int64_t width = rotary.rotary_dim.value_or(head_dim);
+  Shape shape = {length, rotary.per_pair_tables ? width / 2 : width};
+  if (tables_per_batch || tables_per_head) {
+    shape.insert(shape.begin(), {tables_per_batch ? batch : 1, tables_per_head ? heads : 1});
+  }
+  return shape;
+}
+
 std::string ToString(const NormRopeConcatProblem& problem) {
   FieldWriter writer(kNormRopeConcatName);
   VisitFields(writer, problem);

@@ -44,6 +44,8 @@ struct NormRopeConcatProblem {
   Execution execution = {};
 
   std::int64_t KeyHeads() const { return key_heads.value_or(heads); }
+  // Of tables of this length: [L, R], or rank 4.
+  Shape TablesShape(std::int64_t length) const;
 };
 
 inline constexpr const char* kNormRopeConcatName = "norm_rope_concat";

@@ -6,12 +6,13 @@
 
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bench/contestant.h"
 #include "bench/turns.h"
 #include "core/machine.h"
-#include "problems/fields.h"
+#include "problems/problem.h"
 
 namespace nb = nanobind;
 
@@ -133,20 +134,11 @@ nb::dict PartsOf(const problems::NormRopeConcatProblem& problem) {
   return parts;
 }
 
-template <class Problem>
-nb::dict PartsOf(const std::optional<Problem>& problem, const std::string& error) {
-  if (!problem) throw nb::value_error(("problem: " + error).c_str());
-  return PartsOf(*problem);
-}
-
 nb::dict ParseProblem(const std::string& text) {
   std::string error;
-  if (problems::NameOf(text) == problems::kNormRopeConcatName) {
-    const auto problem = problems::ParseNormRopeConcatProblem(text, &error);
-    return PartsOf(problem, error);
-  }
-  const auto problem = problems::ParseRotaryProblem(text, &error);
-  return PartsOf(problem, error);
+  const auto problem = problems::ParseProblem(text, &error);
+  if (!problem) throw nb::value_error(("problem: " + error).c_str());
+  return std::visit([](const auto& any) { return PartsOf(any); }, *problem);
 }
 
 }  // namespace

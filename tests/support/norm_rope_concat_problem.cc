@@ -84,14 +84,7 @@ Tensor Joint(const NormRopeConcatProblem& problem, std::int64_t heads, std::int6
 }
 
 Tensor Table(const NormRopeConcatProblem& problem, std::int64_t length) {
-  const RotaryOptions options = problem.options.rotary.value_or(RotaryOptions{});
-  const std::int64_t width = options.rotary_dim.value_or(problem.head_dim);
-  Shape shape = {length, options.per_pair_tables ? width / 2 : width};
-  if (problem.tables_per_batch || problem.tables_per_head) {
-    shape.insert(shape.begin(),
-                 {problem.tables_per_batch ? problem.batch : 1, problem.tables_per_head ? problem.heads : 1});
-  }
-  return Tensor(problem.types.tables, shape, Layout::kContiguous, problem.placement);
+  return Tensor(problem.types.tables, problem.TablesShape(length), Layout::kContiguous, problem.placement);
 }
 
 std::optional<ConstTensorView> Present(const Tensor& x) {

@@ -17,7 +17,6 @@ def rotary_backward(
     out: Any,
     threads: Any,
     cpu_target: Any,
-    plain_tensors: bool = False,
 ) -> Any: ...
 def rotary(
     x: Any,
@@ -30,7 +29,12 @@ def rotary(
     out: Any,
     threads: Any,
     cpu_target: Any,
-    plain_tensors: bool = False,
+) -> Any: ...
+def plain_rotary(x: Any, cos: Any, sin: Any, options: tuple[Any, ...], threads: int, /) -> Any: ...
+def plain_rotary_backward(dy: Any, cos: Any, sin: Any, options: tuple[Any, ...], threads: int, /) -> Any: ...
+def plain_rotary_qk(q: Any, k: Any, cos: Any, sin: Any, options: tuple[Any, ...], threads: int, /) -> Any: ...
+def plain_rotary_qk_backward(
+    dq: Any, dk: Any, cos: Any, sin: Any, options: tuple[Any, ...], threads: int, /
 ) -> Any: ...
 def trace_rotary(
     x: Any, cos: Any, sin: Any, mode: Any, per_pair_tables: Any, rotary_dim: Any, rotary_offset: Any

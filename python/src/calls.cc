@@ -37,7 +37,7 @@ bool IsWhole(std::string_view text, std::size_t at, std::size_t size) {
 
 }  // namespace
 
-bool IsShort(const Array& rows) { return Bytes(rows) <= std::size_t{1} << 16; }
+bool IsShort(std::size_t bytes) { return bytes <= std::size_t{1} << 16; }
 
 void RaiseMessage(PyObject* type, const char* operation, const std::string& message) {
   PyErr_SetString(type, (std::string(operation) + ": " + message).c_str());

@@ -59,8 +59,8 @@ DType DTypeNamed(const Argument& argument, const std::string& text);
 // The shape and type of a tuple (shape, type), which stands for an array where nothing is computed.
 void ReadShape(const Argument& argument, nb::handle object, Array* array);
 
-// Whether a call on rows of so few bytes takes less than letting go of the GIL may cost.
-bool IsShort(const Array& rows);
+// Whether a call on rows of so many bytes takes less than letting go of the GIL may cost.
+bool IsShort(std::size_t bytes);
 
 // Runs a plan with a workspace of its own, and the GIL released unless the call is short.
 template <class Plan, class Pointers>

@@ -10,15 +10,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "calls.h"
 #include "cann/message.h"
+#include "core/guard.h"
 #include "explain.h"
 #include "gyrograd/gyrograd.h"
 #include "jax_module.h"
 #include "norm_rope_module.h"
+#include "ops/rotary/run.h"
 #include "ops/rotary/validate.h"
 #include "options.h"
 
@@ -91,25 +94,6 @@ struct Refusals {
   }
 };
 
-// Reads a call's inputs. For gyrograd.torch, whose own autograd follows the tensors, plain tensors alone: where one is
-// none, the call's answer is NotImplemented.
-class Inputs {
- public:
-  Inputs(const char* operation, bool plain_tensors) : operation_(operation), plain_tensors_(plain_tensors) {}
-
-  bool Read(const char* name, nb::handle object, Array* array) const {
-    if (plain_tensors_) return ReadPlainTensor({operation_, name}, object, array);
-    ReadInput({operation_, name}, object, array);
-    return true;
-  }
-
- private:
-  const char* operation_;
-  bool plain_tensors_;
-};
-
-nb::object NotImplemented() { return nb::borrow(Py_NotImplemented); }
-
 nb::object ResultTuple(const Array& like, const Results& results) {
   nb::object items[3];
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -121,14 +105,13 @@ nb::object ResultTuple(const Array& like, const Results& results) {
 nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::handle sin_object, nb::handle x_object,
                               nb::handle mode, nb::handle per_pair_tables, nb::handle rotary_dim,
                               nb::handle rotary_offset, nb::handle outputs, nb::handle out, nb::handle threads,
-                              nb::handle cpu_target, bool plain_tensors) {
+                              nb::handle cpu_target) {
   Array dy, cos, sin, x;
-  const Inputs inputs(kBackward, plain_tensors);
   const bool has_x = !x_object.is_none();
-  if (!inputs.Read("dy", dy_object, &dy) || !inputs.Read("cos", cos_object, &cos) ||
-      !inputs.Read("sin", sin_object, &sin) || (has_x && !inputs.Read("x", x_object, &x))) {
-    return NotImplemented();
-  }
+  ReadInput({kBackward, "dy"}, dy_object, &dy);
+  ReadInput({kBackward, "cos"}, cos_object, &cos);
+  ReadInput({kBackward, "sin"}, sin_object, &sin);
+  if (has_x) ReadInput({kBackward, "x"}, x_object, &x);
   Results results;
   ParseWanted(outputs, out, has_x, &results);
 
@@ -167,7 +150,7 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
                                                         .dx = results[0].array.data,
                                                         .dcos = results[1].array.data,
                                                         .dsin = results[2].array.data},
-                                 IsShort(dy)));
+                                 IsShort(Bytes(dy))));
   for (const Result& result : results) {
     if (!result.given.empty()) MarkWritten(result.array);
   }
@@ -177,13 +160,11 @@ nb::object RotaryBackwardCall(nb::handle dy_object, nb::handle cos_object, nb::h
 
 nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin_object, nb::handle mode,
                       nb::handle per_pair_tables, nb::handle rotary_dim, nb::handle rotary_offset, nb::handle out,
-                      nb::handle threads, nb::handle cpu_target, bool plain_tensors) {
+                      nb::handle threads, nb::handle cpu_target) {
   Array x, cos, sin, y;
-  const Inputs inputs(kForward, plain_tensors);
-  if (!inputs.Read("x", x_object, &x) || !inputs.Read("cos", cos_object, &cos) ||
-      !inputs.Read("sin", sin_object, &sin)) {
-    return NotImplemented();
-  }
+  ReadInput({kForward, "x"}, x_object, &x);
+  ReadInput({kForward, "cos"}, cos_object, &cos);
+  ReadInput({kForward, "sin"}, sin_object, &sin);
   const bool given = !out.is_none();
   if (given) {
     ReadOutput({kForward, kOut}, out, &y);
@@ -198,10 +179,68 @@ nb::object RotaryCall(nb::handle x_object, nb::handle cos_object, nb::handle sin
   RotaryPlan plan;
   refusals.RaiseUnlessOk(RotaryPlan::Create(args, &plan));
   if (!given) AllocateResult({kForward, "y"}, x, &y);
-  refusals.RaiseUnlessOk(
-      RunPlan(kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}, IsShort(x)));
+  refusals.RaiseUnlessOk(RunPlan(
+      kForward, plan, RotaryPointers{.x = x.data, .cos = cos.data, .sin = sin.data, .y = y.data}, IsShort(Bytes(x))));
   if (given) MarkWritten(y);
   return FinishResult(x, y);
+}
+
+RotaryArgs ForwardArgs(const Array& in, const Array& cos, const Array& sin, const Array& out) {
+  return {.x = in.input(), .cos = cos.input(), .sin = sin.input(), .y = out.output()};
+}
+
+RotaryBackwardArgs BackwardArgs(const Array& in, const Array& cos, const Array& sin, const Array& out) {
+  return {.dy = in.input(), .cos = cos.input(), .sin = sin.input(), .dx = out.output()};
+}
+
+// y, or dx, of rows of PyTorch's that are plain tensors; false, and no error, where one is none or the call is refused.
+template <class Args, std::size_t count>
+bool TurnPlain(Args (*args_of)(const Array&, const Array&, const Array&, const Array&),
+               const std::array<nb::handle, count>& rows, nb::handle cos_object, nb::handle sin_object,
+               const nb::tuple& options, nb::handle threads, std::array<Array, count>* results) {
+  std::array<Array, count> in;
+  Array cos, sin;
+  bool plain =
+      ReadPlainTensor({kForward, "cos"}, cos_object, &cos) && ReadPlainTensor({kForward, "sin"}, sin_object, &sin);
+  for (std::size_t i = 0; i < count; ++i) plain = plain && ReadPlainTensor({kForward, "x"}, rows[i], &in[i]);
+  if (!plain) return false;
+  const RotaryOptions parsed = ParseRotaryOptions(kForward, {options[0], options[1], options[2], options[3]});
+  const Execution execution = ParseExecution(kForward, threads, nb::none());
+  std::array<internal::RotaryCall, count> calls;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    Array& result = (*results)[i];
+    ShapeResult({kForward, "y"}, in[i].shape_span(), in[i].dtype, &result);
+    AllocateResult({kForward, "y"}, in[i], &result);
+    Args args = args_of(in[i], cos, sin, result);
+    args.options = parsed;
+    args.execution = execution;
+    calls[i] = internal::RotaryCall::From(args);
+    bytes += Bytes(in[i]);
+  }
+  std::optional<nb::gil_scoped_release> unlocked;
+  if (!IsShort(bytes)) unlocked.emplace();
+  return internal::Guard([&] { return internal::RunOnce(calls); }).ok();
+}
+
+// The calls of gyrograd.torch, whose own autograd follows the tensors: they are read as they are. Called for each small
+// step of a model: arguments without names and defaults are parsed fastest.
+template <auto args_of>
+nb::object TurnOne(nb::handle rows, nb::handle cos, nb::handle sin, const nb::tuple& options, nb::handle threads) {
+  std::array<Array, 1> results;
+  if (!TurnPlain<>(args_of, std::array{rows}, cos, sin, options, threads, &results))
+    return nb::borrow(Py_NotImplemented);
+  return std::move(results[0].object);
+}
+
+template <auto args_of>
+nb::object TurnPair(nb::handle q, nb::handle k, nb::handle cos, nb::handle sin, const nb::tuple& options,
+                    nb::handle threads) {
+  std::array<Array, 2> results;
+  if (!TurnPlain<>(args_of, std::array{q, k}, cos, sin, options, threads, &results)) {
+    return nb::borrow(Py_NotImplemented);
+  }
+  return nb::make_tuple(results[0].object, results[1].object);
 }
 
 // What a tracer asks for: the call's refusals, and the options as numbers.
@@ -248,9 +287,13 @@ std::string DescribeRotaryBackward(const std::vector<std::int64_t>& dy_shape,
   return plan.Describe();
 }
 
-constexpr const char* kCallDoc =
-    "The call of the same name in gyrograd/_rotary.py, which has its documentation. With plain_tensors the inputs are\n"
-    "read as they are, whether autograd follows them or not; NotImplemented where one is no plain tensor.";
+constexpr const char* kCallDoc = "The call of the same name in gyrograd/_rotary.py, which has its documentation.";
+constexpr const char* kPlainDoc =
+    "y of (x, cos, sin, options, threads), or dx of (dy, ...), of PyTorch's tensors, whether autograd follows them or\n"
+    "not; NotImplemented where one is no plain tensor, or the call is refused. options: mode, per_pair_tables,\n"
+    "rotary_dim, rotary_offset.";
+constexpr const char* kPlainPairDoc =
+    "The same of (q, k, ...) or (dq, dk, ...), side by side: both, or NotImplemented.";
 
 void Define(nb::module_& module) {
   InitArrays();
@@ -260,11 +303,14 @@ void Define(nb::module_& module) {
   DefineJax(module);
   module.def("rotary_backward", &RotaryBackwardCall, "dy"_a.none(), "cos"_a.none(), "sin"_a.none(), "x"_a.none(),
              "mode"_a.none(), "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(),
-             "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), "plain_tensors"_a = false,
-             kCallDoc);
+             "outputs"_a.none(), "out"_a.none(), "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
   module.def("rotary", &RotaryCall, "x"_a.none(), "cos"_a.none(), "sin"_a.none(), "mode"_a.none(),
              "per_pair_tables"_a.none(), "rotary_dim"_a.none(), "rotary_offset"_a.none(), "out"_a.none(),
-             "threads"_a.none(), "cpu_target"_a.none(), "plain_tensors"_a = false, kCallDoc);
+             "threads"_a.none(), "cpu_target"_a.none(), kCallDoc);
+  module.def("plain_rotary", &TurnOne<ForwardArgs>, kPlainDoc);
+  module.def("plain_rotary_backward", &TurnOne<BackwardArgs>, kPlainDoc);
+  module.def("plain_rotary_qk", &TurnPair<ForwardArgs>, kPlainPairDoc);
+  module.def("plain_rotary_qk_backward", &TurnPair<BackwardArgs>, kPlainPairDoc);
   module.def("trace_rotary", &TraceRotary, "x"_a, "cos"_a, "sin"_a, "mode"_a.none(), "per_pair_tables"_a.none(),
              "rotary_dim"_a.none(), "rotary_offset"_a.none(),
              "The options as numbers, for a call on arrays of these (shape, type). Raises what the call would.");

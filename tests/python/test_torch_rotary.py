@@ -195,13 +195,18 @@ def test_only_what_is_asked_for_is_computed(way_name, needs, monkeypatch):
 
     dy, cos, sin, x = tensors(11)
     asked = []
-    backward = _core.rotary_backward
+    backward, plain_backward = _core.rotary_backward, _core.plain_rotary_backward
 
     def spy(*arguments):
         asked.append(("x" if arguments[3] is not None else "", arguments[8]))
         return backward(*arguments)
 
+    def spy_plain(*arguments):
+        asked.append(("", None))
+        return plain_backward(*arguments)
+
     monkeypatch.setattr(_core, "rotary_backward", spy)
+    monkeypatch.setattr("gyrograd.torch._rotary._plain_rotary_backward", spy_plain)
     inputs = [t.clone().requires_grad_(bool(need)) for t, need in zip((x, cos, sin), needs, strict=True)]
     with way(way_name):
         gt.rotary(*inputs).backward(dy)

@@ -1,6 +1,6 @@
 """Differentiable rotary position embedding: of one tensor, of queries and keys, and under torch_npu's name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from gyrograd.torch._paths import (
     PLAIN_TYPES,
     NotPlain,
     check_tensors,
-    is_direct,
     is_direct_backward,
     is_unobserved,
     is_unobserved_backward,
@@ -29,6 +28,10 @@ from gyrograd.torch._rotary_operators import (
     differentiable_backward,
 )
 
+_plain_rotary = _core.plain_rotary
+_plain_rotary_backward = _core.plain_rotary_backward
+_plain_rotary_qk = _core.plain_rotary_qk
+_plain_rotary_qk_backward = _core.plain_rotary_qk_backward
 _num_threads = torch.get_num_threads
 _is_grad_enabled = torch.is_grad_enabled
 _MODES = ("half", "interleave", "quarter", "interleave-half")
@@ -105,15 +108,23 @@ def rotary_qk(
     Raises:
       TypeError, ValueError, NotImplementedError: as rotary.
     """
-    if q is None or k is None or cos is None or sin is None:
-        require_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
     options = (mode, per_pair_tables, rotary_dim, rotary_offset)
-    if is_direct(q, k, cos, sin):
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad):
-            return _apply_rotary_pair(q, k, cos, sin, options)
-        return _turn_pair(compute_rotary, q, k, cos, sin, options)
+    if is_unobserved() and PLAIN_TYPES.issuperset((type(q), type(k), type(cos), type(sin))):
+        try:
+            if _is_grad_enabled() and (q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad):
+                return _apply_rotary_pair(q, k, cos, sin, options)
+            return _turn_plain_pair(_plain_rotary_qk, q, k, cos, sin, options)
+        except (NotPlain, *_REFUSALS):
+            pass  # whatever it was is said below, of q and k
+    require_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
     check_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
-    return _turn_pair(_turn_registered, q, k, cos, sin, options)
+    rows = "q"
+    try:
+        of_q = _turn_registered(q, cos, sin, *options)
+        rows = "k"
+        return of_q, _turn_registered(k, cos, sin, *options)
+    except _REFUSALS as error:
+        raise renamed(error, "rotary_qk", {"x": rows}) from None
 
 
 def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rotary_mode: str = "half") -> torch.Tensor:
@@ -139,23 +150,18 @@ def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rota
 
 
 def _turn_plain(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, options: tuple[Any, ...]) -> torch.Tensor:
-    y: torch.Tensor = _core.rotary(x, cos, sin, *options, None, _num_threads(), None, True)
+    y: torch.Tensor = _plain_rotary(x, cos, sin, options, _num_threads())
     if y is NotImplemented:
         raise NotPlain
     return y
 
 
-def _turn_pair(
-    turn: Callable[..., torch.Tensor], q: Any, k: Any, cos: Any, sin: Any, options: tuple[Any, ...]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys, each by a call of rotary, whose refusals become rotary_qk's."""
-    rows = "q"
-    try:
-        of_q = turn(q, cos, sin, *options)
-        rows = "k"
-        return of_q, turn(k, cos, sin, *options)
-    except _REFUSALS as error:
-        raise renamed(error, "rotary_qk", {"x": rows}) from None
+def _turn_plain_pair(turn: Any, q: Any, k: Any, cos: Any, sin: Any, options: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Both side by side, which reads the tables once."""
+    pair: tuple[torch.Tensor, torch.Tensor] = turn(q, k, cos, sin, options, _num_threads())
+    if pair is NotImplemented:
+        raise NotPlain
+    return pair
 
 
 def _turn_registered(x: Any, cos: Any, sin: Any, *options: Any) -> torch.Tensor:
@@ -183,7 +189,7 @@ class _Rotary(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         cos, sin, x = ctx.saved_tensors
         if x is None and is_unobserved_backward():  # dx alone
-            dx = _core.rotary_backward(dy, cos, sin, None, *ctx.options, None, None, _num_threads(), None, True)
+            dx = _plain_rotary_backward(dy, cos, sin, ctx.options, _num_threads())
             if dx is not NotImplemented:
                 return dx, None, None, None, None
         return *_backward(dy, cos, sin, x, ctx.needs_input_grad[:3], ctx.options), None, None
@@ -199,7 +205,7 @@ class _RotaryPair(torch.autograd.Function):
         ctx.save_for_backward(cos, sin, *rows)
         ctx.set_materialize_grads(False)
         ctx.options = options
-        results = _turn_pair(compute_rotary, q, k, cos, sin, options)
+        results = _turn_plain_pair(_plain_rotary_qk, q, k, cos, sin, options)
         if not ((needs[0] and needs[1]) or needs[2] or needs[3]):  # as two calls would
             ctx.mark_non_differentiable(results[1] if needs[0] else results[0])
         return results
@@ -208,6 +214,11 @@ class _RotaryPair(torch.autograd.Function):
     def backward(ctx: Any, dq: torch.Tensor | None, dk: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         cos, sin, q, k = ctx.saved_tensors
         needs_q, needs_k, *needs_tables = ctx.needs_input_grad[:4]
+        if needs_q and needs_k and q is None and dq is not None and dk is not None and is_unobserved_backward():
+            try:
+                return *_turn_plain_pair(_plain_rotary_qk_backward, dq, dk, cos, sin, ctx.options), None, None, None
+            except NotPlain:
+                pass
         of_q = of_k = (None, None, None)
         if dq is not None:
             of_q = _backward(dq, cos, sin, q, (needs_q, *needs_tables), ctx.options)

@@ -94,6 +94,17 @@ class Shares {
   Left pieces_left_[kMaxThreads];
 };
 
+// Apart from work on one thread, which OpenMP, and the memory that it takes to start, has no part in.
+[[gnu::noinline]] void RunShares(Shares& shares, RangeBody body, const void* context) {
+#pragma omp parallel num_threads(shares.threads())
+  {
+    const FpEnvironment environment;
+    const int thread = omp_get_thread_num();
+    std::int64_t begin, end;
+    while (shares.Take(thread, &begin, &end)) body(context, thread, begin, end);
+  }
+}
+
 }  // namespace
 
 void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context) {
@@ -106,13 +117,7 @@ void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const v
     return;
   }
   Shares shares(items, threads);
-#pragma omp parallel num_threads(shares.threads())
-  {
-    const FpEnvironment environment;
-    const int thread = omp_get_thread_num();
-    std::int64_t begin, end;
-    while (shares.Take(thread, &begin, &end)) body(context, thread, begin, end);
-  }
+  RunShares(shares, body, context);
 }
 
 }  // namespace internal

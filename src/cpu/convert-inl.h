@@ -62,6 +62,29 @@ HWY_INLINE void StoreFirst(hn::Vec<D> v, D d, hn::TFromD<D>* to, std::int64_t co
 #endif
 }
 
+// ---- the compiler's own vectors, for the portable target: Highway's are arrays there, often taken apart lane by lane
+
+#if HWY_TARGET == HWY_EMU128
+
+template <class Lane, std::size_t kBytes>
+using Native __attribute__((vector_size(kBytes))) = Lane;
+template <class C>
+using NativeVec = Native<C, sizeof(Vec<C>)>;
+
+template <class To, class From>
+HWY_INLINE To BytesAs(const From& from) {
+  To to;
+  std::memcpy(&to, &from, std::min(sizeof(to), sizeof(from)));  // Highway's have room for 16 bytes, or hold fewer
+  return to;
+}
+
+template <class C>
+HWY_INLINE NativeVec<C> ToNative(Vec<C> v) {
+  return BytesAs<NativeVec<C>>(v);
+}
+
+#endif
+
 // ---- bf16: the upper half of an f32
 
 // Rounds to nearest even; the result's upper 16 bits are the bf16's. A NaN must have its lower 16 bits clear: so have
@@ -106,34 +129,28 @@ HWY_INLINE VecH ToHalf(VecF v) { return hn::BitCast(TagH(), hn::DemoteTo(hn::Reb
 
 #else
 
+using Words = Native<std::int32_t, sizeof(VecF)>;
+using Halves = Native<std::uint16_t, sizeof(VecF) / 2>;
+
 HWY_INLINE VecF FromHalf(VecH h) {
-  const TagU du;
-  const TagF df;
-  const VecU bits = hn::PromoteTo(du, h);
-  const VecU sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
-  const VecU magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
-  const VecF scaled = hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f));  // exact
-  const VecU special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));                // infinity, NaN
-  const auto is_special = hn::Gt(magnitude, hn::Set(du, (0x7c00u << 13) - 1));
-  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(is_special, special, hn::BitCast(du, scaled))));
+  const Words bits = __builtin_convertvector(BytesAs<Halves>(h), Words);
+  const Words magnitude = (bits & 0x7fff) << 13;
+  const Words scaled = (Words)((NativeVec<float>)magnitude * 0x1p112f);  // exact
+  const Words special = (magnitude >= (0x7c00 << 13)) & 0x7f800000;      // infinity, NaN
+  return BytesAs<VecF>(((bits & 0x8000) << 16) | scaled | special);
 }
 
 HWY_INLINE VecH ToHalf(VecF v) {
-  const TagU du;
-  const TagF df;
-  const VecU bits = hn::BitCast(du, v);
-  const VecU magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
-  const VecU sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+  const Words bits = BytesAs<Words>(v);
+  const Words magnitude = bits & 0x7fffffff;
   // Normal results: to 10 fraction bits, nearest even, the exponent's bias from 127 to 15.
-  const VecU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  const VecU normal = hn::ShiftRight<13>(hn::Add(hn::Sub(magnitude, hn::Set(du, 0x38000000u - 0xfffu)), odd));
+  const Words normal = (magnitude - (0x38000000 - 0xfff) + ((magnitude >> 13) & 1)) >> 13;
   // Denormal ones: adding 0.5 leaves multiples of 2^-24.
-  const VecF shifted = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
-  const VecU denormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000u));
-  VecU half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), denormal, normal);
-  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), hn::Set(du, 0x7c00u), half);
-  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), half);
-  return hn::DemoteTo(TagH(), hn::BitCast(hn::RebindToSigned<TagF>(), hn::Or(half, sign)));
+  const Words denormal = (Words)((NativeVec<float>)magnitude + 0.5f) - 0x3f000000;
+  const Words special = 0x7c00 | ((magnitude > 0x7f800000) & 0x0200);
+  const Words finite = magnitude < 0x38800000 ? denormal : normal;
+  const Words half = magnitude > 0x477fffff ? special : finite;
+  return BytesAs<VecH>(__builtin_convertvector(half | ((bits ^ magnitude) >> 16), Halves));
 }
 
 #endif

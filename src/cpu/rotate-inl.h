@@ -43,6 +43,27 @@ HWY_INLINE void StoreValues(Member<C> v, C* values, int which) {
   hn::Store(v.b, d, to + kLanes<C>);
 }
 
+#if HWY_TARGET == HWY_EMU128
+
+template <class C>
+HWY_INLINE Member<C> FromNative(NativeVec<C> a, NativeVec<C> b) {
+  return {BytesAs<Vec<C>>(a), BytesAs<Vec<C>>(b)};
+}
+template <class C>
+HWY_INLINE Member<C> Mul(Member<C> x, Member<C> y) {
+  return FromNative<C>(ToNative<C>(x.a) * ToNative<C>(y.a), ToNative<C>(x.b) * ToNative<C>(y.b));
+}
+template <class C>
+HWY_INLINE Member<C> Add(Member<C> x, Member<C> y) {
+  return FromNative<C>(ToNative<C>(x.a) + ToNative<C>(y.a), ToNative<C>(x.b) + ToNative<C>(y.b));
+}
+template <class C>
+HWY_INLINE Member<C> Sub(Member<C> x, Member<C> y) {
+  return FromNative<C>(ToNative<C>(x.a) - ToNative<C>(y.a), ToNative<C>(x.b) - ToNative<C>(y.b));
+}
+
+#else
+
 template <class C>
 HWY_INLINE Member<C> Mul(Member<C> x, Member<C> y) {
   return {hn::Mul(x.a, y.a), hn::Mul(x.b, y.b)};
@@ -55,6 +76,8 @@ template <class C>
 HWY_INLINE Member<C> Sub(Member<C> x, Member<C> y) {
   return {hn::Sub(x.a, y.a), hn::Sub(x.b, y.b)};
 }
+#endif
+
 template <class C>
 HWY_INLINE Member<C> Neg(Member<C> x) {
   return {hn::Neg(x.a), hn::Neg(x.b)};

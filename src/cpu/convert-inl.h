@@ -71,10 +71,11 @@ using Native __attribute__((vector_size(kBytes))) = Lane;
 template <class C>
 using NativeVec = Native<C, sizeof(Vec<C>)>;
 
+// Highway's arrays have room for 16 bytes, whatever they hold.
 template <class To, class From>
 HWY_INLINE To BytesAs(const From& from) {
   To to;
-  std::memcpy(&to, &from, std::min(sizeof(to), sizeof(from)));  // Highway's have room for 16 bytes, or hold fewer
+  std::memcpy(static_cast<void*>(&to), &from, std::min(sizeof(to), sizeof(from)));
   return to;
 }
 

@@ -396,11 +396,11 @@ void RunNormBlocks(const NormRun& run, int thread, std::int64_t begin, std::int6
 
 // Adds up the chunks' totals of every kept value, in index order, in the first chunk's place.
 void AddNormChunks(const NormPiece& piece, double* partials) {
-  const bool errors = piece.type == DType::kF64;
   const std::int64_t values = piece.sum_values();
-  const std::int64_t step = values * (errors ? 2 : 1);
-  for (std::int64_t i = 0; i < values; ++i) {
-    partials[i] = AddPartials(partials + i, errors ? partials + values + i : nullptr, piece.chunks, step);
+  double* const errors = piece.type == DType::kF64 ? partials + values : nullptr;
+  AddPartials(partials, errors, piece.chunks, values * (errors == nullptr ? 1 : 2), values, partials, errors);
+  for (std::int64_t i = 0; errors != nullptr && i < values; ++i) {
+    partials[i] = CompensatedSum{partials[i], errors[i]}.Sum();
   }
 }
 

@@ -22,6 +22,28 @@ inline constexpr std::size_t kScratchBytes = 49152;
 inline constexpr std::size_t kShuffleSegmentBytes = 8192;
 static_assert(kStackRowElements * sizeof(double) <= kScratchBytes);
 
+// ---- the chunks' totals
+
+// Where they stand in the workspace.
+struct PartialSums {
+  explicit PartialSums(const RotaryRun& run)
+      : has_errors(run.plan->type == DType::kF64),
+        members(run.plan->per_pair_tables ? 1 : 2),
+        line(run.plan->pairs * (has_errors ? 2 : 1)),
+        chunk(run.plan->table_rows * 2 * members * line),
+        first(run.partials) {}
+
+  double* Of(std::int64_t chunk_index, std::int64_t table_row, bool of_sin) const {
+    return first + chunk_index * chunk + (2 * table_row + of_sin) * members * line;
+  }
+
+  bool has_errors;
+  std::int64_t members;  // of a pair: one has the sum of both per pair
+  std::int64_t line;     // from one member's to the next
+  std::int64_t chunk;    // from one chunk's to the next
+  double* first;
+};
+
 // ---- blocks
 
 // What all blocks of one run of T elements and TableT tables share.
@@ -364,28 +386,27 @@ class BlockRunner {
     });
   }
 
-  // Totals of this chunk to the workspace, in the order [chunk][table row][sum 0..3][pair] (per pair: sums 0 and 2).
+  // Totals of this chunk to the workspace, in the order [chunk][table row][dcos, dsin][member][pair] (per pair: one
+  // member); f64 has the errors of those pairs behind them.
   void KeepPartials() {
     for (std::int64_t row = 0; row < panel_rows_; ++row) {
-      for (std::int64_t step = 0; step * kStepPairs<C> < pairs_; ++step) {
-        for (int which = 0; which < 4; which += plan_.per_pair_tables ? 2 : 1) KeepStep(row, step, which);
+      for (const bool of_sin : {false, true}) {
+        for (std::int64_t p = 0; p < pairs_; p += kStepPairs<C>) KeepStep(row, of_sin, p);
       }
     }
   }
 
-  void KeepStep(std::int64_t row, std::int64_t step, int which) {
-    constexpr bool kErrors = std::is_same_v<C, double>;
-    const std::int64_t members = plan_.per_pair_tables ? 1 : 2;
-    const std::int64_t first_sum = ((chunk_ * plan_.table_rows + panel_begin_ + row) * 2 + which / 2) * members;
-    std::int64_t from = row * row_values_ + step * kStepValues<C> + which * kStepPairs<C>;
-    for (std::int64_t half = 0; half < 2; ++half) {
-      for (std::int64_t lane = 0; lane < kLanes<C>; ++lane, ++from) {
-        const PairMember sum = SumOfLane<C>(sums_order_, which, half, lane);
-        const std::int64_t pair = step * kStepPairs<C> + sum.pair;
-        if (pair >= pairs_) continue;
-        const std::int64_t to = ((first_sum + sum.member) * plan_.pairs + begin_ + pair) * (kErrors ? 2 : 1);
-        run_.partials[to] = totals_[from];
-        if (kErrors) run_.partials[to + 1] = errors_[from];
+  void KeepStep(std::int64_t row, bool of_sin, std::int64_t p) {
+    const PartialSums partials(run_);
+    double* const to = partials.Of(chunk_, panel_begin_ + row, of_sin) + begin_ + p;
+    const std::int64_t from = row * row_values_ + StepOf<C>(p) + 2 * of_sin * kStepPairs<C>;
+    for (const bool errors : {false, true}) {
+      if (errors && !partials.has_errors) break;
+      double sums[2][kStepPairs<C>];
+      OrderSums<C>(sums_order_, of_sin, (errors ? errors_ : totals_) + from, sums);
+      for (std::int64_t member = 0; member < partials.members; ++member) {
+        std::copy_n(sums[member], std::min(kStepPairs<C>, pairs_ - p),
+                    to + member * partials.line + (errors ? plan_.pairs : 0));
       }
     }
   }
@@ -484,28 +505,38 @@ void RunBlocks(const RotaryRun& run, int thread, std::int64_t begin, std::int64_
 
 // ---- totals of several chunks
 
+// One table's sums of pairs p .. p + count - 1, a step or less.
+template <class TableT>
+void AddStep(const RotaryRun& run, std::int64_t row, bool of_sin, const PairRow<TableT>& to, std::int64_t p,
+             std::int64_t count) {
+  using C = Arithmetic<TableT>;
+  const PartialSums partials(run);
+  HWY_ALIGN double totals[kStepValues<C>] = {}, errors[kStepValues<C>] = {};
+  const double* const first = partials.Of(0, row, of_sin) + p;
+  for (std::int64_t member = 0; member < partials.members; ++member) {
+    const double* const from = first + member * partials.line;
+    const std::int64_t at = (2 * of_sin + member) * kStepPairs<C>;
+    AddPartials(from, partials.has_errors ? from + run.plan->pairs : nullptr, run.plan->chunks, partials.chunk, count,
+                totals + at, errors + at);
+  }
+  const PairMap& map = run.plan->maps[of_sin ? kDsin : kDcos];
+  ChooseTableKernels<TableT, TableT>(LayoutOf(map), Order::kNatural)
+      .write({nullptr, totals, errors}, of_sin ? 2 : 0, run.plan->per_pair_tables, to, p, count);
+}
+
 template <class TableT>
 void AddChunksOf(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kStep = kStepPairs<Arithmetic<TableT>>;
   const RotaryPlanData& plan = *run.plan;
-  const bool errors = plan.type == DType::kF64;
-  const std::int64_t members = plan.per_pair_tables ? 1 : 2;
-  const std::int64_t width = errors ? 2 : 1;
-  const std::int64_t line = plan.pairs * width;  // one sum of all pairs of a table row
   AxisWalk<kRotaryOperands> walk(plan.kept, begin);
   for (std::int64_t row = begin; row < end; ++row, walk.Take(1)) {
     for (const int operand : {kDcos, kDsin}) {
       if (!plan.call.given[operand]) continue;
-      TableT* const to = static_cast<TableT*>(const_cast<void*>(run.data[operand])) + walk.offsets()[operand];
       const PairMap& map = plan.maps[operand];
-      for (std::int64_t member = 0; member < members; ++member) {
-        const std::int64_t sum = (operand == kDsin ? members : 0) + member;
-        const double* const from = run.partials + (row * 2 * members + sum) * line;
-        for (std::int64_t p = 0; p < plan.pairs; ++p) {
-          const double* const at = from + p * width;
-          const double total =
-              AddPartials(at, errors ? at + 1 : nullptr, plan.chunks, plan.table_rows * 2 * members * line);
-          to[p * map.pair_stride + member * map.member_stride] = RoundTo<TableT>(total);
-        }
+      const PairRow<TableT> to{static_cast<TableT*>(const_cast<void*>(run.data[operand])) + walk.offsets()[operand],
+                               map.pair_stride, map.member_stride};
+      for (std::int64_t p = 0; p < plan.pairs; p += kStep) {
+        AddStep<TableT>(run, row, operand == kDsin, to, p, std::min(kStep, plan.pairs - p));
       }
     }
   }

@@ -72,14 +72,6 @@ struct StepSums<C, kOrder, Sums::kPerChannel> {
   }
 };
 
-// Whose sum a lane holds, as AddTerms makes them: `which` 0 and 1 are dcos, 2 and 3 dsin.
-template <class C>
-constexpr PairMember SumOfLane(Order order, int which, std::int64_t half, std::int64_t lane) {
-  PairMember sum = MemberOfLane<C>(order, which % 2, half, lane);
-  if (order == Order::kBeside && which >= 2) sum.member = 1 - sum.member;
-  return sum;
-}
-
 // One sum for both members, in the first one's place.
 template <class C, Order kOrder>
 struct StepSums<C, kOrder, Sums::kPerPair> {
@@ -172,19 +164,48 @@ HWY_INLINE Vec<double> FinishTotals(const double* totals, const double* errors, 
   return hn::IfThenElse(adds, sum, total);
 }
 
-// The sum over chunks, `step` apart, of one element's totals; f64 has the errors of those (else null), too.
-inline double AddPartials(const double* totals, const double* errors, std::int64_t chunks, std::int64_t step) {
-  if (errors == nullptr) {
-    double total = totals[0];
-    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) total += totals[chunk * step];
-    return total;
+// The sums over chunks, `step` apart, of `count` totals; f64 has the errors of those (else null), too. The results may
+// stand where the first chunk's are.
+inline void AddPartials(const double* from, const double* from_errors, std::int64_t chunks, std::int64_t step,
+                        std::int64_t count, double* totals, double* errors) {
+  std::copy_n(from, count, totals);
+  if (from_errors == nullptr) {
+    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
+      for (std::int64_t i = 0; i < count; ++i) totals[i] += from[chunk * step + i];
+    }
+    return;
   }
-  CompensatedSum sum{totals[0], errors[0]};
+  std::copy_n(from_errors, count, errors);
   for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
-    sum.Add(totals[chunk * step]);
-    sum.error += errors[chunk * step];
+    for (std::int64_t i = 0; i < count; ++i) {
+      CompensatedSum sum{totals[i], errors[i]};
+      sum.Add(from[chunk * step + i]);
+      totals[i] = sum.total;
+      errors[i] = sum.error + from_errors[chunk * step + i];
+    }
   }
-  return sum.Sum();
+}
+
+// The sums of one table's step of pairs, from the lanes that AddTerms makes them in, by members and pairs.
+template <class C>
+void OrderSums(Order order, bool of_sin, const double* lanes, double (&sums)[2][kStepPairs<C>]) {
+  if (order == Order::kBeside) {  // sums of sin in their partners' places
+    for (std::int64_t i = 0; i < kStepPairs<C>; ++i) {
+      sums[of_sin][i] = lanes[2 * i];
+      sums[!of_sin][i] = lanes[2 * i + 1];
+    }
+    return;
+  }
+  for (int member = 0; member < 2; ++member, lanes += kStepPairs<C>) {
+    if (order == Order::kNatural) {
+      std::copy_n(lanes, kStepPairs<C>, sums[member]);
+      continue;
+    }
+    for (std::int64_t i = 0; i < kLanes<C>; ++i) {
+      sums[member][2 * i] = lanes[i];
+      sums[member][2 * i + 1] = lanes[kLanes<C> + i];
+    }
+  }
 }
 
 // Where a block's sums are: in runs alone (one run a sum), or in totals.

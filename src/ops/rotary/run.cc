@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <span>
 
 #include "core/parallel.h"
 #include "core/partition.h"
@@ -118,25 +119,29 @@ Status RunChecked(const RotaryPlanData& plan, const RotaryAddresses& data, void*
   return Status();
 }
 
-Status RunOnce(std::span<const RotaryCall> calls) {
+template <std::size_t count>
+Status RunOnce(const std::array<RotaryCall, count>& calls) {
   for (const RotaryCall& call : calls) {
     if (Status status = Validate(call); !status.ok()) return status;
   }
-  std::array<std::shared_ptr<const RotaryPlanData>, kMostTogether> plans;
-  std::array<std::unique_ptr<char[]>, kMostTogether> workspaces;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
+  std::array<std::shared_ptr<const RotaryPlanData>, count> plans;
+  std::array<std::unique_ptr<char[]>, count> workspaces;
+  for (std::size_t i = 0; i < count; ++i) {
     plans[i] = MakeRotaryPlan(calls[i], BytesBeside(calls, calls[i]));
     if (const std::size_t bytes = plans[i]->workspace_bytes(); bytes > 0) workspaces[i].reset(new char[bytes]);
   }
-  std::array<RotaryRun, kMostTogether> runs;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
+  std::array<RotaryRun, count> runs;
+  std::size_t with_rows = 0;
+  for (std::size_t i = 0; i < count; ++i) {
     const RotaryAddresses data = AddressesOf(calls[i]);
-    if (HasRows(*plans[i], data)) runs[count++] = PrepareRun(*plans[i], data, workspaces[i].get());
+    if (HasRows(*plans[i], data)) runs[with_rows++] = PrepareRun(*plans[i], data, workspaces[i].get());
   }
-  Execute({runs.data(), count});
+  Execute({runs.data(), with_rows});
   return Status();
 }
+
+template Status RunOnce(const std::array<RotaryCall, 1>& calls);
+template Status RunOnce(const std::array<RotaryCall, 2>& calls);
 
 std::int64_t RotaryRun::blocks() const { return plan->chunks * plan->tiles * (plan->segments / segments_per_block); }
 

@@ -2,9 +2,9 @@
 #ifndef GYROGRAD_OPS_ROTARY_RUN_H_
 #define GYROGRAD_OPS_ROTARY_RUN_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "gyrograd/status.h"
 #include "ops/rotary/kernels.h"
@@ -22,11 +22,10 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
 // Checks what depends on addresses, then computes. Allocates nothing.
 Status RunChecked(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace, std::size_t workspace_size);
 
-// Validates and plans calls, brings workspaces, computes them side by side: tables of one shape that calls share are
-// read for all of them at a time. At most kMostTogether; no output of one is memory of another. Where the status is not
-// ok, no output was touched.
-inline constexpr std::size_t kMostTogether = 2;
-Status RunOnce(std::span<const RotaryCall> calls);
+// Validates and plans calls, brings workspaces, computes them side by side: table rows that they share are read for all
+// at a time. No output of one call may be memory of another. Where the status is not ok, no output was touched.
+template <std::size_t count>  // 1 or 2
+Status RunOnce(const std::array<RotaryCall, count>& calls);
 
 }  // namespace gyrograd::internal
 

@@ -145,13 +145,16 @@ std::int64_t SharedPanelRows(const RotaryCall& call, const RotaryPlanData& plan)
 std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
   const bool keeps_nothing = !prepared && !call.wants_sums();
-  const std::int64_t most = keeps_nothing ? plan.table_rows : PanelPairs(call, plan, prepared) / padded;
+  const std::int64_t held = std::max<std::int64_t>(1, PanelPairs(call, plan, prepared) / padded);
+  const std::int64_t most = keeps_nothing ? plan.table_rows : held;
   const std::int64_t near_rows = plan.is_near ? plan.summed.back().extent : 1;
   const std::int64_t stretch = (plan.is_near ? kNearStretchBytes : kFarStretchBytes);
   const std::int64_t long_rows =
       std::min(stretch / SaturatingMul(near_rows, RowBytes(plan)), SharedPanelRows(call, plan));
-  const std::int64_t wanted = std::max<std::int64_t>(long_rows, EndsInQuarters(call, plan) ? 2 : 1);
-  return std::min({most, wanted, plan.table_rows});
+  const std::int64_t together = EndsInQuarters(call, plan) ? 2 : 1;
+  const std::int64_t rows = std::min({most, std::max(long_rows, together), plan.table_rows});
+  const std::int64_t even = CeilDiv(plan.table_rows, CeilDiv(plan.table_rows, rows));  // no small one at the end
+  return std::min(rows, RoundUp(even, together));
 }
 
 // Rows that stay in the nearest cache while all steps of pairs go over them; enough of them to share their table row.

@@ -505,23 +505,24 @@ void RunBlocks(const RotaryRun& run, int thread, std::int64_t begin, std::int64_
 
 // ---- totals of several chunks
 
-// One table's sums of pairs p .. p + count - 1, a step or less.
+// One table row's sums of pairs p .. p + count - 1, a step or less.
 template <class TableT>
 void AddStep(const RotaryRun& run, std::int64_t row, bool of_sin, const PairRow<TableT>& to, std::int64_t p,
              std::int64_t count) {
   using C = Arithmetic<TableT>;
+  constexpr std::int64_t kStep = kStepPairs<C>;
   const PartialSums partials(run);
-  HWY_ALIGN double totals[kStepValues<C>] = {}, errors[kStepValues<C>] = {};
-  const double* const first = partials.Of(0, row, of_sin) + p;
-  for (std::int64_t member = 0; member < partials.members; ++member) {
-    const double* const from = first + member * partials.line;
-    const std::int64_t at = (2 * of_sin + member) * kStepPairs<C>;
+  HWY_ALIGN double totals[2 * kStep], errors[2 * kStep];
+  if (count < kStep) std::fill_n(totals, 2 * kStep, 0.0);
+  if (count < kStep && partials.has_errors) std::fill_n(errors, 2 * kStep, 0.0);
+  const double* from = partials.Of(0, row, of_sin) + p;
+  for (std::int64_t member = 0; member < partials.members; ++member, from += partials.line) {
     AddPartials(from, partials.has_errors ? from + run.plan->pairs : nullptr, run.plan->chunks, partials.chunk, count,
-                totals + at, errors + at);
+                totals + member * kStep, errors + member * kStep);
   }
-  const PairMap& map = run.plan->maps[of_sin ? kDsin : kDcos];
-  ChooseTableKernels<TableT, TableT>(LayoutOf(map), Order::kNatural)
-      .write({nullptr, totals, errors}, of_sin ? 2 : 0, run.plan->per_pair_tables, to, p, count);
+  const Layout layout = LayoutOf(run.plan->maps[of_sin ? kDsin : kDcos]);
+  ChooseTableKernels<TableT, TableT>(layout, Order::kNatural)
+      .write({nullptr, totals, errors}, 0, run.plan->per_pair_tables, to, p, count);
 }
 
 template <class TableT>

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
+#include <vector>
 
 #include "core/fp_environment.h"
 #include "gyrograd/execution.h"
@@ -31,15 +33,16 @@ void NoteProcess() {
   if (first_process.load(std::memory_order_relaxed) == 0) InForkedChild();
 }
 
+constexpr int kMaxThreads = 256;
+
 // Items in a contiguous share for each thread, so that what a thread touched in one call is in its caches for the next.
 // A share goes piece by piece: its own thread takes the front one, and threads that have none left the back ones.
 class Shares {
-  static constexpr int kMaxThreads = 256;
   static constexpr std::int64_t kMostPieces = 32;    // of a share
   static constexpr std::int64_t kItemsOfAPiece = 4;  // at least, where a share has as many
 
  public:
-  Shares(std::int64_t items, int threads) : items_(items), threads_(std::min(threads, kMaxThreads)) {
+  Shares(std::int64_t items, int threads) : items_(items), threads_(threads) {
     pieces_ = threads_ * std::clamp<std::int64_t>(items / (threads_ * kItemsOfAPiece), 1, kMostPieces);
     pieces_ = std::min(pieces_, items);
     for (int thread = 0; thread < threads_; ++thread) {
@@ -94,6 +97,26 @@ class Shares {
   Left pieces_left_[kMaxThreads];
 };
 
+// How many of `threads`, the calling one among them, the system starts. OpenMP ends the process where it is refused
+// one, so they are tried first: once for each calling thread, for which OpenMP keeps its threads.
+int StartableThreads(int threads) {
+  static thread_local int most_started = 1;
+  if (threads <= most_started) return threads;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  try {
+    others.reserve(static_cast<std::size_t>(threads - 1));
+    for (int i = 1; i < threads; ++i) others.emplace_back([&done] { done.wait(false); });
+  } catch (...) {  // no thread, or no memory for one
+  }
+  done.store(true);
+  done.notify_all();
+  for (std::thread& other : others) other.join();
+  const int started = static_cast<int>(others.size()) + 1;
+  most_started = std::max(most_started, started);
+  return started;
+}
+
 // Apart from work on one thread, which OpenMP, and the memory that it takes to start, has no part in.
 [[gnu::noinline]] void RunShares(Shares& shares, RangeBody body, const void* context) {
 #pragma omp parallel num_threads(shares.threads())
@@ -109,8 +132,9 @@ class Shares {
 
 void ParallelRanges(std::int64_t items, int num_threads, RangeBody body, const void* context) {
   if (items <= 0) return;
-  const int threads = static_cast<int>(std::min<std::int64_t>(num_threads, items));
-  if (threads <= 1 || InForkedChild()) {
+  const int wanted = static_cast<int>(std::min<std::int64_t>({num_threads, items, kMaxThreads}));
+  const int threads = wanted <= 1 || InForkedChild() ? 1 : StartableThreads(wanted);
+  if (threads == 1) {
     NoteProcess();
     const FpEnvironment environment;
     body(context, 0, 0, items);

@@ -72,6 +72,39 @@ def test_threads_that_come_and_go(want):
             assert list(executor.map(digests.in_a_worker, range(4))) == [(os.getpid(), want)] * 4
 
 
+RATIONED = """import resource, sys
+import numpy as np
+import gyrograd
+
+random = np.random.default_rng(1)
+dy = random.standard_normal((64, 64, 8, 64), dtype=np.float32)
+table = random.standard_normal((1, 64, 1, 64), dtype=np.float32)
+want = gyrograd.rotary_backward(dy, table, table, threads=1)
+dx = np.zeros_like(dy)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + int(sys.argv[1]), limit[1]))
+gyrograd.rotary_backward(dy, table, table, out=dx, threads=int(sys.argv[2]))
+resource.setrlimit(resource.RLIMIT_AS, limit)
+assert (dx == want).all()
+"""
+
+
+@pytest.mark.parametrize("threads", [2, 8, 1000])
+@pytest.mark.parametrize("mebibytes", [0, 1, 4, 9, 16, 40])
+def test_threads_that_the_system_refuses(mebibytes, threads):
+    """A thread takes 8 MiB of addresses for its stack, commonly; where there is no room, the others do its work."""
+    done = subprocess.run(
+        [sys.executable, "-c", RATIONED, str(mebibytes << 20), str(threads)],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 FLUSHED = """import sys
 import numpy as np, torch
 

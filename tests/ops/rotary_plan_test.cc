@@ -60,6 +60,36 @@ TEST(RotaryPlan, MoreThreadsThanWork) {
   EXPECT_TRUE(Ok(RotaryBackward(args)));
 }
 
+// What docs/rotary.md says of extra memory, in f64 values.
+TEST(RotaryPlan, WorkspaceSize) {
+  for (const RotaryMode mode : kModes) {
+    for (const Types types : kAllTypes) {
+      const bool f64 = types.activations == DType::kF64;
+      for (const std::int64_t dim : {8, 512, 516, 1024, 1028, 4096}) {
+        const bool in_segments = mode == RotaryMode::kInterleaveHalf && dim > (f64 ? 512 : 1024);
+        for (const std::int64_t rows : {1, 40, 3000}) {
+          BackwardTensors tensors(MakeProblem(mode, types, {1, 2, dim}, {1, 2}));
+          RotaryBackwardArgs args = tensors.Args();
+          const Shape shape = {rows, 2, dim}, strides = {0, dim, 1};  // one row's memory: a plan reads none
+          const Shape out_strides = {2 * dim, dim, 1};
+          args.dy.shape = args.x->shape = args.dx->shape = shape;
+          args.dy.strides = args.x->strides = strides;
+          args.dx->strides = out_strides;
+          RotaryBackwardPlan plan;
+          ASSERT_TRUE(Ok(RotaryBackwardPlan::Create(args, &plan)));
+          const std::int64_t table = in_segments ? 2 * dim : 0;
+          const std::int64_t values = 2 * (f64 ? 2 : 1) * std::max<std::int64_t>(rows == 1 ? 0 : 65536, table);
+          EXPECT_LE(plan.workspace_size(), static_cast<std::size_t>(values) * 8 + 7) << tensors.problem << " " << rows;
+          args.dcos.reset();
+          args.dsin.reset();
+          ASSERT_TRUE(Ok(RotaryBackwardPlan::Create(args, &plan)));
+          EXPECT_EQ(plan.workspace_size(), 0) << tensors.problem << " " << rows;
+        }
+      }
+    }
+  }
+}
+
 // A workspace whose size does not fit in 64 bits is one that no machine has, not a small one.
 TEST(RotaryPlan, AstronomicalWorkspace) {
   const std::int64_t shape[] = {std::int64_t{1} << 48, 8192};

@@ -51,7 +51,7 @@ SETTINGS = [
     {"OMP_NESTED": "true", "OMP_NUM_THREADS": "3,2"},
     {"OMP_MAX_ACTIVE_LEVELS": "0", "OMP_NUM_THREADS": "3"},
     {"OMP_PROC_BIND": "close", "OMP_PLACES": "threads", "OMP_NUM_THREADS": "3"},
-    {"OMP_SCHEDULE": "static,7", "OMP_STACKSIZE": "256k", "OMP_NUM_THREADS": "4"},
+    {"OMP_SCHEDULE": "static,7", "OMP_STACKSIZE": "128k", "OMP_NUM_THREADS": "4"},
 ]
 
 
@@ -103,6 +103,29 @@ def test_threads_that_the_system_refuses(mebibytes, threads):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+COPIES = """import resource, sys
+import numpy as np
+import gyrograd
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+dy = eval(sys.argv[1])(np.ones((64, 32, 64, 256), np.float32))
+table = np.ones((64, 1, 1, dy.shape[3]), np.float32)
+dx = np.ones_like(dy)
+before = peak()
+gyrograd.rotary_backward(dy, table, table, out=dx)
+gyrograd.rotary_backward(dy, table, table, dx, outputs=("dcos", "dsin"))
+assert peak() - before < dy.nbytes / 4, peak() - before
+"""
+VIEWS = ["lambda a: a", "lambda a: a[..., ::2]", "lambda a: a.transpose(0, 2, 1, 3)", "lambda a: a[:, :, :, ::-1]"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_inputs_are_not_copied(view):
+    subprocess.run([sys.executable, "-c", COPIES, view], check=True, timeout=600)
 
 
 FLUSHED = """import sys

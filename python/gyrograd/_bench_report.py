@@ -15,6 +15,7 @@ from gyrograd._models import require_plot
 
 PROBLEM = "rotary:types=bf16,dy=2x4096x32x128,tables=1x4096x1x128,outputs=dx"
 SECONDS = 30.0  # of turns with peers; compiling comes on top
+NUMPY = "gyrograd from NumPy"  # what the peers are held against
 _BAR = 40
 
 
@@ -80,7 +81,7 @@ def _peers(parts: dict[str, Any], threads: int, options: argparse.Namespace) -> 
     return [
         {"name": name, "ms": 1e3 * statistics.median(times), "ratio": _turns.ratio(times, seconds["gyrograd"])}
         for name, times in seconds.items()
-    ], "contiguous arrays; gyrograd by its call from NumPy, into given arrays"
+    ], "contiguous arrays; gyrograd from NumPy writes into given arrays"
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, float, str]]:
@@ -90,8 +91,10 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, float, str]]:
         ("gyrograd", result["ms"], f"{result['ratio']:.2f} x the copy"),
     ]
     for peer in result["peers"]:
-        if peer["name"] != "gyrograd":
-            rows.append((peer["name"], peer["ms"], f"{peer['ratio']:.1f} x gyrograd"))
+        if peer["name"] == "gyrograd":
+            rows.append((NUMPY, peer["ms"], ""))
+        else:
+            rows.append((peer["name"], peer["ms"], f"{peer['ratio']:.1f} x {NUMPY}"))
     return rows
 
 
@@ -101,7 +104,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     caption = (
         f"{result['threads']} threads; {read:.1f} MB read, {written:.1f} MB written, "
         f"{result['gigabytes_per_second']:.1f} GB/s; half of the rounds from {first:.2f} to {third:.2f} x the copy. "
-        f"Peers: {result['peers_note']}"
+        f"Times and ratios are medians over the rounds. Peers: {result['peers_note']}"
     )
     table = Table("", "ms", "", "", title=result["problem"], caption=caption, title_justify="left")
     table.caption_justify = "left"
@@ -122,13 +125,13 @@ def plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = _rows(result)
-    figure = Figure(figsize=(10, 1 + 0.4 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(11, 1 + 0.4 * len(rows)), layout="constrained")
     axes = figure.subplots()
     bars = axes.barh([name for name, _, _ in rows], [ms for _, ms, _ in rows], color="tab:gray")
     bars[1].set_color("tab:blue")
     axes.bar_label(bars, [f" {ms:.3g} ms  {words}" for _, ms, words in rows])
     axes.set_xscale("log")
-    axes.margins(x=0.3)
+    axes.margins(x=0.75)
     axes.invert_yaxis()
     axes.set_xlabel(f"ms a backward, {result['threads']} threads")
     axes.set_title(result["problem"], fontsize=8)

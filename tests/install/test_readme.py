@@ -1,4 +1,6 @@
-"""The README's programs, cut out of it, built against the installed library and run: what it prints must be true."""
+"""The programs of the README and of docs/torch.md, cut out, built against the installed library and run: what the page
+says that they print must be true.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,19 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass
 class Program:
-    """A code block of the README and the text block after it, which shows what the program prints."""
+    """A code block of a page and the text block after it, which shows what the program prints."""
 
     language: str
     code: str
     printed: str
 
 
-def programs(language: str) -> list[Program]:
-    blocks = FENCE.findall((ROOT / "README.md").read_text())
+def programs(language: str, page: str = "README.md") -> list[Program]:
+    blocks = FENCE.findall((ROOT / page).read_text())
     found = []
     for (kind, code), (next_kind, text) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if kind == language:
-            assert next_kind == "text", f"the README's {language} block is not followed by what it prints"
+            assert next_kind == "text", f"a {language} block of {page} is not followed by what it prints"
             found.append(Program(kind, code, text))
     return found
 
@@ -59,16 +61,21 @@ def test_every_compiled_block_is_tested():
     assert [language for language, _, _ in COMPILED] == [language for language in PACKAGES for _ in programs(language)]
 
 
-@pytest.mark.parametrize("program", programs("python"), ids=["model", "rotary", "norm_rope", "torch", "dtensor", "jax"])
+PYTHON = programs("python") + programs("python", "docs/torch.md")
+NAMES = ["model", "rotary", "norm_rope", "torch", "dtensor", "jax", "docs/torch.md"]
+
+
+@pytest.mark.parametrize("program", PYTHON, ids=NAMES)
 def test_python_block(tmp_path: pathlib.Path, program: Program):
     source = tmp_path / "program.py"
     source.write_text(program.code)
     same_words(run([sys.executable, source], cwd=tmp_path, env=clean_environment()), program.printed)
 
 
-def test_links_lead_somewhere():
-    text = FENCE.sub("", (ROOT / "README.md").read_text())  # a lambda in a program looks like a link
+@pytest.mark.parametrize("page", ["README.md", "docs/torch.md"])
+def test_links_lead_somewhere(page: str):
+    text = FENCE.sub("", (ROOT / page).read_text())  # a lambda in a program looks like a link
     links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
-    assert len(links) > 5
+    assert len(links) > 3
     for link in links:
-        assert (ROOT / link).exists(), link
+        assert ((ROOT / page).parent / link).exists(), link

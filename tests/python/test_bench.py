@@ -29,9 +29,35 @@ def test_a_problem_is_measured_against_a_copy_and_peers(problem):
     assert result["copy"] in ("streaming", "plain", "memcpy")
     names = [peer["name"] for peer in result["peers"]]
     assert names[0] == "gyrograd" and {"PyTorch eager", "JAX jit"} <= set(names)
+    lines = shown(result)
+    for name in names[1:]:
+        assert any(f" {name} " in line and "x gyrograd from NumPy" in line for line in lines)
+
+
+def shown(result):
+    """The lines that the command prints."""
     out = io.StringIO()
     _bench_report.show(result, Console(file=out, width=160))
-    assert "x the copy" in out.getvalue() and "PyTorch eager" in out.getvalue()
+    return out.getvalue().splitlines()
+
+
+def test_every_ratio_is_of_two_rows():
+    peers = [("gyrograd", 2.0), ("gyrograd.torch", 3.0), ("PyTorch eager", 50.0), ("JAX jit", 9.0)]
+    result = {
+        "problem": SMALL, "threads": 1, "bytes_read": 1, "bytes_written": 1, "quartiles": [1, 1], "ms": 1.5,
+        "copy": "plain", "copy_ms": 1.2, "gigabytes_per_second": 1.0, "ratio": 1.5 / 1.2, "peers_note": "",
+        "peers": [{"name": name, "ms": ms, "ratio": ms / 2.0} for name, ms in peers],
+    }  # fmt: skip
+    cells = [[cell.strip() for cell in line.split("│")[1:4]] for line in shown(result) if line.startswith("│")]
+    copy, *others = [name for name, _, _ in cells]
+    assert copy == "copy of the same bytes (plain)"
+    assert others == ["gyrograd", "gyrograd from NumPy", *(name for name, _ in peers[1:])]
+    assert [bool(words) for _, _, words in cells] == [False, True, False, True, True, True]
+    times = {name: float(ms) for name, ms, _ in cells} | {"the copy": float(cells[0][1])}
+    for name, _, words in cells:
+        if words:
+            ratio, base = words.split(" x ")
+            assert float(ratio) == pytest.approx(times[name] / times[base], abs=0.05), name
 
 
 def test_peers_that_do_not_compute_a_problem_say_why():

@@ -221,10 +221,15 @@ void RowMajorStrides(const Argument& argument, Array* array) {
 }
 
 std::string DlpackTypeName(const dlpack::DataType& type) {
-  constexpr std::array<const char*, 7> kCodes = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  std::string name = type.code < kCodes.size() ? kCodes[type.code] : "code";
-  if (type.code >= kCodes.size()) name += std::to_string(type.code) + "-";
-  name += std::to_string(type.bits);
+  constexpr std::array kCodes = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  constexpr std::array kSmall = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                 "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu",
+                                 "float6_e2m3fn",   "float6_e3m2fn", "float4_e2m1fn"};  // with their bits
+  const std::string bits = std::to_string(type.bits);
+  const std::size_t small = type.code - kCodes.size();  // wraps for the others
+  std::string name = type.code < kCodes.size() ? kCodes[type.code] + bits
+                     : small < kSmall.size()   ? kSmall[small]
+                                               : "code" + std::to_string(type.code) + "-" + bits;
   if (type.lanes != 1) name.append("x").append(std::to_string(type.lanes));
   return name;
 }
@@ -593,6 +598,15 @@ void InitResults(nb::module_& module) {
   nb::class_<Buffer>(module, "_Buffer", "Memory of a result, on its way to an array library through DLPack.")
       .def("__dlpack__", &BufferDlpack)
       .def("__dlpack_device__", [](const Buffer&) { return nb::make_tuple(dlpack::kCpu, 0); });
+}
+
+std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+std::string_view TextOf(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes == nullptr) PyErr_Clear();
+  return {bytes == nullptr ? "" : bytes, static_cast<std::size_t>(size)};
 }
 
 bool ArePlainTensors(nb::args objects) {

@@ -56,6 +56,10 @@ struct Array {
   std::array<std::int64_t, kMaxRank> strides;
 };
 
+// Python's repr. The text of a str; empty where it has none in UTF-8 (lone surrogates).
+std::string Repr(nanobind::handle object);
+std::string_view TextOf(nanobind::handle text);
+
 // The bytes of its elements.
 std::size_t Bytes(const Array& array);
 

@@ -11,16 +11,13 @@
 namespace gyrograd::python {
 namespace {
 
-std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
-
 // The result of this name; TypeError or ValueError, in the words of `verb`, where there is none.
 Result& FindResult(const char* operation, const char* verb, nb::handle name, std::span<Result> results) {
-  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  const bool is_text = PyUnicode_Check(name.ptr());
   for (Result& result : results) {
-    if (text != nullptr && std::string_view(text) == result.name) return result;
+    if (is_text && TextOf(name) == result.name) return result;
   }
-  PyErr_Clear();
-  RaiseMessage(text != nullptr ? PyExc_ValueError : PyExc_TypeError, operation,
+  RaiseMessage(is_text ? PyExc_ValueError : PyExc_TypeError, operation,
                std::string(verb) + " names " + Repr(name) + "; it may name " + NamesOf(results));
 }
 

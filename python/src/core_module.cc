@@ -193,54 +193,85 @@ RotaryBackwardArgs BackwardArgs(const Array& in, const Array& cos, const Array& 
   return {.dy = in.input(), .cos = cos.input(), .sin = sin.input(), .dx = out.output()};
 }
 
-// y, or dx, of rows of PyTorch's that are plain tensors; false, and no error, where one is none or the call is refused.
-template <class Args, std::size_t count>
-bool TurnPlain(Args (*args_of)(const Array&, const Array&, const Array&, const Array&),
-               const std::array<nb::handle, count>& rows, nb::handle cos_object, nb::handle sin_object,
-               const nb::tuple& options, nb::handle threads, std::array<Array, count>* results) {
+// Rows of PyTorch's that turn by the same tables.
+template <std::size_t count>
+struct PlainTensors {
   std::array<Array, count> in;
   Array cos, sin;
-  bool plain =
-      ReadPlainTensor({kForward, "cos"}, cos_object, &cos) && ReadPlainTensor({kForward, "sin"}, sin_object, &sin);
-  for (std::size_t i = 0; i < count; ++i) plain = plain && ReadPlainTensor({kForward, "x"}, rows[i], &in[i]);
-  if (!plain) return false;
-  const RotaryOptions parsed = ParseRotaryOptions(kForward, {options[0], options[1], options[2], options[3]});
-  const Execution execution = ParseExecution(kForward, threads, nb::none());
+  std::array<Array, count> out;
+  RotaryOptions options;
+  Execution execution;
+};
+
+// False where one is no plain tensor, or cannot be read, or an option is refused.
+template <std::size_t count>
+bool ReadPlain(const std::array<nb::handle, count>& rows, nb::handle cos, nb::handle sin, const nb::tuple& options,
+               nb::handle threads, PlainTensors<count>* tensors) {
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!ReadPlainTensor({kForward, "x"}, rows[i], &tensors->in[i])) return false;
+    }
+    if (!ReadPlainTensor({kForward, "cos"}, cos, &tensors->cos)) return false;
+    if (!ReadPlainTensor({kForward, "sin"}, sin, &tensors->sin)) return false;
+    tensors->options = ParseRotaryOptions(kForward, {options[0], options[1], options[2], options[3]});
+    tensors->execution = ParseExecution(kForward, threads, nb::none());
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+    return false;
+  }
+  return true;
+}
+
+// y or dx of each. False, and no error, where the registered operator is to say what is wrong.
+template <class Args, std::size_t count>
+bool TurnPlain(Args (*args_of)(const Array&, const Array&, const Array&, const Array&), PlainTensors<count>* tensors) {
   std::array<internal::RotaryCall, count> calls;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    Array& result = (*results)[i];
-    ShapeResult({kForward, "y"}, in[i].shape_span(), in[i].dtype, &result);
-    AllocateResult({kForward, "y"}, in[i], &result);
-    Args args = args_of(in[i], cos, sin, result);
-    args.options = parsed;
-    args.execution = execution;
+    const Array& in = tensors->in[i];
+    Array& out = tensors->out[i];
+    ShapeResult({kForward, "y"}, in.shape_span(), in.dtype, &out);
+    Args args = args_of(in, tensors->cos, tensors->sin, out);
+    args.options = tensors->options;
+    args.execution = tensors->execution;
     calls[i] = internal::RotaryCall::From(args);
-    bytes += Bytes(in[i]);
+    if (!internal::ValidateViews(calls[i]).ok()) return false;
+    bytes += Bytes(in);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    AllocateResult({kForward, "y"}, tensors->in[i], &tensors->out[i]);
+    calls[i].views[internal::kOut].data = tensors->out[i].data;
+    const auto data = internal::AddressesOf(calls[i]);
+    if (!internal::ValidateNull(calls[i], data).ok() || !internal::ValidateMemory(calls[i], data).ok()) return false;
   }
   std::optional<nb::gil_scoped_release> unlocked;
   if (!IsShort(bytes)) unlocked.emplace();
-  return internal::Guard([&] { return internal::RunOnce(calls); }).ok();
+  const auto run = [&calls] {
+    internal::RunOnce(calls);
+    return Status();
+  };
+  return internal::Guard(run).ok();
 }
 
 // The calls of gyrograd.torch, whose own autograd follows the tensors: they are read as they are. Called for each small
 // step of a model: arguments without names and defaults are parsed fastest.
 template <auto args_of>
 nb::object TurnOne(nb::handle rows, nb::handle cos, nb::handle sin, const nb::tuple& options, nb::handle threads) {
-  std::array<Array, 1> results;
-  if (!TurnPlain<>(args_of, std::array{rows}, cos, sin, options, threads, &results))
+  PlainTensors<1> tensors;
+  if (!ReadPlain<1>({rows}, cos, sin, options, threads, &tensors) || !TurnPlain(args_of, &tensors)) {
     return nb::borrow(Py_NotImplemented);
-  return std::move(results[0].object);
+  }
+  return std::move(tensors.out[0].object);
 }
 
 template <auto args_of>
 nb::object TurnPair(nb::handle q, nb::handle k, nb::handle cos, nb::handle sin, const nb::tuple& options,
                     nb::handle threads) {
-  std::array<Array, 2> results;
-  if (!TurnPlain<>(args_of, std::array{q, k}, cos, sin, options, threads, &results)) {
+  PlainTensors<2> tensors;
+  if (!ReadPlain<2>({q, k}, cos, sin, options, threads, &tensors) || !TurnPlain(args_of, &tensors)) {
     return nb::borrow(Py_NotImplemented);
   }
-  return nb::make_tuple(results[0].object, results[1].object);
+  return nb::make_tuple(tensors.out[0].object, tensors.out[1].object);
 }
 
 // What a tracer asks for: the call's refusals, and the options as numbers.

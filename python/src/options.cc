@@ -13,8 +13,6 @@
 namespace gyrograd::python {
 namespace {
 
-std::string Repr(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
-
 // Truth as NumPy, too, spells it, but no number, text or array that happens to be true.
 bool IsBool(nb::handle object) {
   const std::string_view type = Py_TYPE(object.ptr())->tp_name;
@@ -54,9 +52,7 @@ Value ParseChoice(const Argument& argument, nb::handle object, std::span<const C
   const bool is_text = PyUnicode_Check(object.ptr());
   const bool has_numbers = choices.front().number >= 0;
   if (is_text) {
-    const char* text = PyUnicode_AsUTF8(object.ptr());
-    if (text == nullptr) throw nb::python_error();
-    const auto found = std::ranges::find(choices, std::string_view(text), &Choice<Value>::name);
+    const auto found = std::ranges::find(choices, TextOf(object), &Choice<Value>::name);
     if (found != choices.end()) return found->value;
   } else if (has_numbers && IsInteger(object)) {
     const std::int64_t number = ParseInteger(argument, object);
@@ -98,7 +94,11 @@ constexpr std::array<RopeType, 5> kRopeTypes = {
 std::int64_t ParseInteger(const Argument& argument, nb::handle object) {
   if (!IsInteger(object)) Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be an integer");
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-  if (!index) throw nb::python_error();
+  if (!index) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    PyErr_Clear();
+    Raise(PyExc_TypeError, argument, "is " + Repr(object) + "; it must be an integer");
+  }
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   if (overflow != 0) Raise(PyExc_ValueError, argument, "is " + Repr(object) + "; it must fit 64 bits");

@@ -454,9 +454,15 @@ def test_what_is_no_plain_tensor_is_refused_by_name():
 
 
 WRONG_OPTIONS = [
-    *(("mode", value) for value in (1.5, None, True, 7, -1, np.int64(4), "x")),
+    *(
+        ("mode", value)
+        for value in (1.5, None, True, 7, -1, np.int64(4), "x", "it's x", "half\0x", "\ud800", np.ones(2))
+    ),
     *(("per_pair_tables", value) for value in ("yes", 1, np.int64(0), None)),
-    *(("rotary_dim", value) for value in ("8", 8.0, True, np.True_, np.float32(8), 2**70, torch.tensor(8.0), 3)),
+    *(
+        ("rotary_dim", value)
+        for value in ("8", 8.0, True, np.True_, np.float32(8), 2**70, torch.tensor(8.0), np.ones(()), 3)
+    ),
     *(("rotary_offset", value) for value in (None, "0", False, np.float64(0), -(2**70), [0])),
 ]
 
@@ -523,6 +529,62 @@ def test_refusals_name_what_the_caller_passed(way_name, needs_grad):
             gt.npu_rotary_mul(x, cos, None)
     with pytest.raises(NotImplementedError, match=r"^rotary_qk: k carries a forward-mode tangent"):
         torch.func.jvp(lambda k: gt.rotary_qk(x, k, cos, sin), (x.detach(),), (x.detach(),))
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+def test_the_first_wrong_argument_is_named(way_name):
+    """In the plain calls' order, and before memory is asked for."""
+    x, tables, huge = torch.ones(4, 8), torch.ones(1, 8), torch.ones(1, 8).expand(2**37, 8)
+    integers = x.int(), tables.int(), tables.int()
+    for inputs in (integers, (huge, torch.ones(1, 6), torch.ones(1, 6)), (huge, tables.double(), tables.double())):
+        error, words = raised(lambda inputs=inputs: gg.rotary(*inputs))
+        with way(way_name):
+            assert raised(lambda inputs=inputs: gt.rotary(*inputs)) == (error, words)
+            of_pair = raised(lambda inputs=inputs: gt.rotary_qk(inputs[0], *inputs))
+        assert of_pair[0] is error
+        assert of_pair[1].startswith("rotary_qk: ")
+    with way(way_name), pytest.raises(TypeError, match=r"^rotary: x has type float8_e4m3fn;"):
+        gt.rotary(x.to(torch.float8_e4m3fn), tables, tables)
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, NotImplementedError])
+def test_what_a_callers_hook_raises_comes_through(error):
+    """Once; the call is not tried again."""
+    _, cos, sin, x = tensors(34)
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor)
+        raise error("disk full")
+
+    x.requires_grad_()
+    for call in (lambda: gt.rotary(x, cos, sin), lambda: gt.rotary_qk(x, x, cos, sin)):
+        packed.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), pytest.raises(error, match="disk"):
+            call()
+        assert len(packed) == 1
+
+
+@pytest.mark.parametrize("way_name", WAYS)
+def test_sparse_gradients(way_name):
+    dy, cos, sin, x = tensors(35)
+    inputs = leaves(x, cos, sin)
+    with way(way_name):
+        got = grads(gt.rotary(*inputs), inputs, dy.to_sparse())
+    assert_equal(got, gg.rotary_backward(dy, cos, sin, x))
+
+
+def test_compiled_autograd_goes_through_both_calls():
+    """Their backward is traced as the registered operator."""
+    compiled_autograd = pytest.importorskip("torch._dynamo.compiled_autograd")
+    dy, cos, sin, x = tensors(36)
+    dx = gg.rotary_backward(dy, cos, sin)
+    for call, want in ((gt.rotary, dx), (lambda x, cos, sin: sum(gt.rotary_qk(x, x, cos, sin)), dx + dx)):
+        (leaf,) = leaves(x)
+        y = call(leaf, cos, sin)
+        with compiled_autograd._enable(lambda graph: torch.compile(graph, backend="eager", fullgraph=True)):
+            y.backward(dy)
+        assert torch.equal(leaf.grad, want)
 
 
 @pytest.mark.parametrize("way_name", WAYS)

@@ -54,6 +54,7 @@ def in_schema(
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
+    value.encode()  # lone surrogates are a ValueError
     return value
 
 

@@ -29,8 +29,12 @@ _autocasts = torch._C._is_any_autocast_enabled
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
+# Quotes follow no letter, as apostrophes do.
+_QUOTED_OR_WORD = r"""(?<!\w)'(?:[^'\\]|\\.)*'|(?<!\w)"(?:[^"\\]|\\.)*"|(?<![\w'])[a-z]+\b"""
+
+
 class NotPlain(Exception):
-    """A direct call met a tensor that is not plain: the registered operator takes it."""
+    """A direct call has a tensor that is not plain, or is refused: the registered operator takes it, or says why."""
 
 
 def is_unobserved() -> bool:
@@ -56,7 +60,7 @@ def is_unobserved_backward() -> bool:
     Fewer can need to see it: tracers and function modes have not seen the call, autocast casts no gradient, and what
     transforms wrap is not plain.
     """
-    return not _is_grad_enabled() and not _dispatch_modes() and forward_ad._current_level < 0
+    return not (_is_compiling() or _is_grad_enabled() or _dispatch_modes() or forward_ad._current_level >= 0)
 
 
 def is_direct_backward(*tensors: torch.Tensor | None) -> bool:
@@ -119,5 +123,5 @@ def renamed(error: Exception, operation: str, names: Mapping[str, str]) -> Excep
     refusing, _, rule = str(error).partition(": ")
     if refusing != "rotary":
         return error
-    words = re.sub(r"(?<![\w'\"])[a-z]+\b", lambda word: names.get(word[0], word[0]), rule)
+    words = re.sub(_QUOTED_OR_WORD, lambda found: names.get(found[0], found[0]), rule)
     return type(error)(f"{operation}: {words}")

@@ -35,7 +35,7 @@ _plain_rotary_qk_backward = _core.plain_rotary_qk_backward
 _num_threads = torch.get_num_threads
 _is_grad_enabled = torch.is_grad_enabled
 _MODES = ("half", "interleave", "quarter", "interleave-half")
-_REFUSALS = (TypeError, ValueError, NotImplementedError)
+_REFUSALS = (TypeError, ValueError, NotImplementedError, MemoryError)
 
 
 def rotary(
@@ -114,8 +114,8 @@ def rotary_qk(
             if _is_grad_enabled() and (q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad):
                 return _apply_rotary_pair(q, k, cos, sin, options)
             return _turn_plain_pair(_plain_rotary_qk, q, k, cos, sin, options)
-        except (NotPlain, *_REFUSALS):
-            pass  # whatever it was is said below, of q and k
+        except NotPlain:
+            pass
     require_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
     check_tensors("rotary_qk", q=q, k=k, cos=cos, sin=sin)
     rows = "q"
@@ -141,7 +141,7 @@ def npu_rotary_mul(input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rota
     Raises:
       ValueError: rotary_mode is another. TypeError, ValueError, NotImplementedError: as rotary.
     """
-    if rotary_mode not in _MODES[:2]:
+    if not isinstance(rotary_mode, str) or rotary_mode not in _MODES[:2]:
         raise ValueError(f"npu_rotary_mul: rotary_mode is {rotary_mode!r}; it must be 'half' or 'interleave'")
     try:
         return rotary(input, r1, r2, rotary_mode)

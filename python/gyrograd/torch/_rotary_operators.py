@@ -90,6 +90,8 @@ def differentiable_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """dx, dcos, dsin by the registered operator; None where not wanted."""
     dtype = cos.dtype
+    if dy.layout is not torch.strided:  # a sparse gradient
+        dy = dy.to_dense()
     if wanted[1] or wanted[2]:
         cos, sin = widened_if_sharded(cos, sin)
     dx, *sums = named_results(ROTARY_BACKWARD(dy, cos, sin, x, list(wanted), *options), wanted)

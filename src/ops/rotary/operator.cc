@@ -20,6 +20,12 @@ Status Run(const char* name, const RotaryPlanData* plan, const RotaryAddresses& 
   return RunChecked(*plan, data, workspace, workspace_size);
 }
 
+Status ComputeOnce(const RotaryCall& call) {
+  if (Status status = Validate(call); !status.ok()) return status;
+  RunOnce(std::array{call});
+  return Status();
+}
+
 Status CreatePlan(const RotaryCall& call, std::shared_ptr<const RotaryPlanData>* plan) {
   if (Status status = ValidatePlanGiven(call.name(), plan); !status.ok()) return status;
   if (Status status = ValidateViews(call); !status.ok()) return status;
@@ -57,11 +63,11 @@ Status ValidateRotary(const RotaryArgs& args) {
 }
 
 Status RotaryBackward(const RotaryBackwardArgs& args) {
-  return Guard([&] { return internal::RunOnce(std::array{RotaryCall::From(args)}); });
+  return Guard([&] { return internal::ComputeOnce(RotaryCall::From(args)); });
 }
 
 Status Rotary(const RotaryArgs& args) {
-  return Guard([&] { return internal::RunOnce(std::array{RotaryCall::From(args)}); });
+  return Guard([&] { return internal::ComputeOnce(RotaryCall::From(args)); });
 }
 
 Status RotaryBackwardPlan::Create(const RotaryBackwardArgs& args, RotaryBackwardPlan* plan) {

@@ -120,10 +120,7 @@ Status RunChecked(const RotaryPlanData& plan, const RotaryAddresses& data, void*
 }
 
 template <std::size_t count>
-Status RunOnce(const std::array<RotaryCall, count>& calls) {
-  for (const RotaryCall& call : calls) {
-    if (Status status = Validate(call); !status.ok()) return status;
-  }
+void RunOnce(const std::array<RotaryCall, count>& calls) {
   std::array<std::shared_ptr<const RotaryPlanData>, count> plans;
   std::array<std::unique_ptr<char[]>, count> workspaces;
   for (std::size_t i = 0; i < count; ++i) {
@@ -137,11 +134,10 @@ Status RunOnce(const std::array<RotaryCall, count>& calls) {
     if (HasRows(*plans[i], data)) runs[with_rows++] = PrepareRun(*plans[i], data, workspaces[i].get());
   }
   Execute({runs.data(), with_rows});
-  return Status();
 }
 
-template Status RunOnce(const std::array<RotaryCall, 1>& calls);
-template Status RunOnce(const std::array<RotaryCall, 2>& calls);
+template void RunOnce(const std::array<RotaryCall, 1>& calls);
+template void RunOnce(const std::array<RotaryCall, 2>& calls);
 
 std::int64_t RotaryRun::blocks() const { return plan->chunks * plan->tiles * (plan->segments / segments_per_block); }
 

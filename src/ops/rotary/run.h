@@ -22,10 +22,10 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
 // Checks what depends on addresses, then computes. Allocates nothing.
 Status RunChecked(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace, std::size_t workspace_size);
 
-// Validates and plans calls, brings workspaces, computes them side by side: table rows that they share are read for all
-// at a time. No output of one call may be memory of another. Where the status is not ok, no output was touched.
+// Plans validated calls, brings workspaces, computes them side by side: table rows that they share are read for all at
+// a time. No output of one call may be memory of another.
 template <std::size_t count>  // 1 or 2
-Status RunOnce(const std::array<RotaryCall, count>& calls);
+void RunOnce(const std::array<RotaryCall, count>& calls);
 
 }  // namespace gyrograd::internal
 

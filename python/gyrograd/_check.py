@@ -2,11 +2,12 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
 
 from gyrograd import _bench, _check_norm_rope_concat, _check_rotary
 from gyrograd._inputs import InputError
@@ -17,6 +18,8 @@ AT_ONCE = min(4, len(os.sched_getaffinity(0)))  # cases, where there is memory f
 OPERATORS = {"rotary": _check_rotary, "norm_rope_concat": _check_norm_rope_concat}
 # A column by which an operator's cases are known; rotary's are those without any.
 MARKS = {"norm_added_type": _check_norm_rope_concat}
+LONGEST_ROW = 2**16  # characters of a row of a file, its line ends among them
+BYTES_A_CHARACTER = 128  # of memory, at most: what cases and their outcomes take, by the characters of their rows
 
 
 @dataclass(frozen=True)
@@ -43,32 +46,80 @@ class Outcome:
 
 def read_cases(path: Path, operator_name: str | None = None) -> list[Case]:
     """All cases of a file, whose columns tell the operator unless it is named; InputError with file, line, column and
-    value at the first that is not one.
+    value at the first that is not one, or that there is no memory for.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            header = reader.fieldnames or ()
-            operator = OPERATORS.get(operator_name) or _operator_of(header)
-            missing = [column for column in ("id", *operator.COLUMNS) if column not in header]
-            if missing:
-                raise InputError(f"{path}:1: the header lacks the columns {', '.join(missing)}")
-            cases = [_read_case(path, operator, reader.line_num, row) for row in reader]
+            _require_room(path, os.fstat(file.fileno()).st_size)  # of pipes 0
+            cases = list(_apart(path, _read_rows(path, _Lines(path, file), operator_name)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    seen: dict[str, int] = {}
-    for case in cases:
-        if case.id in seen:
-            raise InputError(f"{path}:{case.line}: column id: {case.id!r} is the id of line {seen[case.id]} already")
-        seen[case.id] = case.line
     if not cases:
         raise InputError(f"{path}: no cases")
     return cases
 
 
+def _require_room(path: Path, characters: int) -> None:
+    require_memory(f"{path}: its cases", BYTES_A_CHARACTER * characters)
+
+
+@dataclass
+class _Lines:
+    """The lines of a file that may be a pipe or a device without an end; InputError where a row, or all of them, are
+    too long.
+    """
+
+    path: Path
+    file: TextIO
+    number: int = 0
+    row: int = 0  # characters of the row so far
+    characters: int = 0  # of all lines so far
+    available: int = field(default_factory=lambda: available_bytes())
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self.file.readline(LONGEST_ROW + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.row += len(line)
+        self.characters += len(line)
+        if self.row > LONGEST_ROW:
+            raise InputError(f"{self.path}:{self.number}: the row is longer than {LONGEST_ROW} characters")
+        if BYTES_A_CHARACTER * self.characters > self.available:
+            _require_room(self.path, self.characters)
+        return line
+
+
+def _read_rows(path: Path, lines: _Lines, operator_name: str | None) -> Iterator[Case]:
+    reader = csv.reader(lines, strict=True)
+    header = next(reader, [])
+    operator = OPERATORS.get(operator_name) or _operator_of(header)
+    missing = [column for column in ("id", *operator.COLUMNS) if column not in header]
+    if missing:
+        raise InputError(f"{path}:1: the header lacks the columns {', '.join(missing)}")
+    lines.row = 0
+    for row in reader:
+        if row:
+            yield _read_case(path, operator, reader.line_num, header, row)
+        lines.row = 0
+
+
+def _apart(path: Path, cases: Iterable[Case]) -> Iterator[Case]:
+    """The cases; InputError at an id that is there already."""
+    seen: dict[str, int] = {}
+    for case in cases:
+        if case.id in seen:
+            raise InputError(f"{path}:{case.line}: column id: {case.id!r} is the id of line {seen[case.id]} already")
+        seen[case.id] = case.line
+        yield case
+
+
 def is_problem(text: str) -> bool:
     """Whether a text is a problem's line rather than a file's name."""
-    return text.partition(":")[0] in OPERATORS and not Path(text).exists()
+    return text.partition(":")[0] in OPERATORS and not os.path.exists(text)
 
 
 def read_text(text: str) -> list[Case]:
@@ -89,18 +140,19 @@ def _operator_of(header: Sequence[str]) -> ModuleType:
     return next((MARKS[column] for column in header if column in MARKS), _check_rotary)
 
 
-def _read_case(path: Path, operator: ModuleType, line: int, row: dict[str, str]) -> Case:
-    if None in row or None in row.values():
+def _read_case(path: Path, operator: ModuleType, line: int, header: Sequence[str], row: Sequence[str]) -> Case:
+    if len(row) != len(header):
         raise InputError(f"{path}:{line}: the row has more or fewer fields than the header")
+    texts = dict(zip(header, row, strict=True))
 
-    def field(column: str, parse: Callable[[str], object]) -> object:
+    def read(column: str, parse: Callable[[str], object]) -> object:
         try:
-            return parse(row[column].strip())
+            return parse(texts[column].strip())
         except ValueError as error:
             raise InputError(f"column {column}: {error}") from error
 
     try:
-        return Case(line, field("id", _parse_id), operator, operator.read_problem(field))
+        return Case(line, read("id", _parse_id), operator, operator.read_problem(read))
     except InputError as error:
         raise InputError(f"{path}:{line}: {error}") from error
 

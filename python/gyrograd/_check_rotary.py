@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from gyrograd import _core, rotary_backward
@@ -45,16 +46,17 @@ class Problem:
 
 def read_problem(field: Callable[[str, Callable[[str], object]], object]) -> Problem:
     """A problem whose columns `field` reads."""
+    mode, dtype = field("mode", parse_mode), field("dtype", parse_dtype)
+    bound = _bound_parser(dtype)
     problem = Problem(
-        mode=field("mode", parse_mode),
-        dtype=field("dtype", parse_dtype),
+        mode=mode,
+        dtype=dtype,
         dy=field("dy", parse_shape),
         cos=field("cos", parse_shape),
-        ranges={name: (field(f"{name}_lo", _parse_bound), field(f"{name}_hi", _parse_bound)) for name in TENSORS},
+        ranges={name: (field(f"{name}_lo", bound), field(f"{name}_hi", bound)) for name in TENSORS},
     )
     for name, (low, high) in problem.ranges.items():
-        if low > high:
-            raise InputError(f"column {name}_lo: {low:g} is above {name}_hi, {high:g}")
+        _require_range(name, low, high, _largest(_drawn(dtype)))
     try:
         _core.describe_rotary_backward(problem.dy, problem.cos, problem.dtype, problem.dtype, mode=problem.mode)
     except (TypeError, ValueError) as error:
@@ -82,14 +84,38 @@ def problem_of(parts: dict[str, Any]) -> Problem:
     return problem
 
 
-def _parse_bound(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a finite number")
-    return value
+def _bound_parser(dtype: str) -> Callable[[str], float]:
+    """A function that reads a finite number of this type."""
+    largest = _largest(DTYPES[dtype])
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"{text!r} is not a finite number")
+        if abs(value) > largest:
+            raise ValueError(f"{text!r} is not a finite number of type {dtype}; the largest is {largest:g}")
+        return value
+
+    return parse
+
+
+def _require_range(name: str, low: float, high: float, widest: float) -> None:
+    if low > high:
+        raise InputError(f"column {name}_lo: {low:g} is above {name}_hi, {high:g}")
+    if high - low > widest:
+        raise InputError(f"column {name}_lo: {low:g} is too far below {name}_hi, {high:g}; at most {widest:g}")
+
+
+def _largest(dtype: type) -> float:
+    return float(ml_dtypes.finfo(dtype).max)
+
+
+def _drawn(dtype: str) -> type:
+    """The type in which random values are made before they are rounded to theirs."""
+    return np.float64 if dtype == "f64" else np.float32
 
 
 def make_tensors(case_id: str, problem: Problem) -> dict[str, np.ndarray]:
@@ -102,7 +128,7 @@ def make_tensors(case_id: str, problem: Problem) -> dict[str, np.ndarray]:
         if low == high:
             tensors[name] = np.full(shape, low, DTYPES[dtype])
             continue
-        values = numbers.random(shape, np.float64 if dtype == "f64" else np.float32)
+        values = numbers.random(shape, _drawn(dtype))
         values *= high - low
         values += low
         values = values.astype(DTYPES[dtype], copy=False)

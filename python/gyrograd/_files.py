@@ -1,13 +1,17 @@
 """Named tensors in .npy, .npz and .safetensors files. bfloat16 in NumPy's files is the two-byte void type it saves."""
 
+import io
 import os
+import stat
 import tempfile
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +23,9 @@ from gyrograd._inputs import InputError
 from gyrograd._memory import require_memory
 
 ARCHIVES = (".npz", ".safetensors")
+# Bytes of what says what is in a file, which libraries read whole before they know anything else of it: a .npy file's
+# header (as many as NumPy takes), a .safetensors file's, a .npz file's directory.
+LONGEST_HEADER, LONGEST_SAFETENSORS_HEADER, LONGEST_DIRECTORY = 10_000, 2**20, 2**16
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def _read_input(text: str, known: Known) -> dict[str, np.ndarray]:
 def _split(text: str, known: Known) -> tuple[str | None, Path]:
     """NAME=FILE in its two parts; a path with an equals sign of its own as it is."""
     name, equals, rest = text.partition("=")
-    if not equals or (name not in known.names and Path(text).exists()):
+    if not equals or (name not in known.names and os.path.exists(text)):
         return None, Path(text)
     return name, Path(rest)
 
@@ -86,12 +93,28 @@ def _unpacked_bytes(path: Path) -> int:
     read.
     """
     try:
+        _require_regular(path)
         if path.suffix == ".npz" and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
+            with _Directory(path) as file, zipfile.ZipFile(file) as archive:
                 return sum(member.file_size for member in archive.infolist())
         return path.stat().st_size
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return 0
+
+
+def _require_regular(path: Path) -> None:
+    """A device has no end, and who opens a pipe waits for a writer."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("not a regular file")
+
+
+class _Directory(io.FileIO):
+    """A .npz file of which zipfile reads the directory, at once."""
+
+    def read(self, size: int = -1) -> bytes:
+        if size > LONGEST_DIRECTORY:
+            raise ValueError(f"its directory has {size} bytes; at most {LONGEST_DIRECTORY} are read")
+        return super().read(size)
 
 
 # What a file's library raises about what is in it; zlib, RuntimeError and NotImplementedError: of zip archives;
@@ -114,21 +137,29 @@ def _guarded(path: object, read: Callable):
 
 def _load_npy(path: Path) -> np.ndarray:
     _require_kind(path)
+    with path.open("rb") as file:
+        _require_header("the array", file)
     return _array("the array", lambda: np.load(path, allow_pickle=False))
 
 
 def _load_npz(path: Path, known: Known) -> dict[str, np.ndarray]:
     _require_kind(path)
+    with _Directory(path) as file, zipfile.ZipFile(file):
+        pass
     with np.load(path, allow_pickle=False) as archive:
         known.require(archive.files)
         twice = [name for name in archive.files if archive.files.count(name) > 1]
         if twice:
             raise ValueError(f"{twice[0]} is there twice")
+        for name, member in zip(archive.files, archive.zip.infolist(), strict=True):
+            with archive.zip.open(member) as file:
+                _require_header(name, file)
         return {name: _array(name, lambda name=name: archive[name]) for name in archive.files}
 
 
 def _require_kind(path: Path) -> None:
     """NumPy would take what it does not know for a pickle, and advise to allow that."""
+    _require_regular(path)
     with path.open("rb") as file:
         kind = ".npz" if zipfile.is_zipfile(file) else ""
         file.seek(0)
@@ -137,9 +168,21 @@ def _require_kind(path: Path) -> None:
         raise ValueError(f"not a {path.suffix} file{f' but a {kind} file by content' if kind else ''}")
 
 
+def _require_header(name: str, file: BinaryIO) -> None:
+    """Of a .npy file, by the length that it says it has: NumPy would read all of it."""
+    start = file.read(np.lib.format.MAGIC_LEN + 4)
+    if not start.startswith(np.lib.format.MAGIC_PREFIX):
+        return
+    version, length = start[6:7], start[8:]
+    number = int.from_bytes(length[:2] if version == b"\1" else length, "little")
+    if number > LONGEST_HEADER and version in (b"\1", b"\2", b"\3"):
+        raise ValueError(f"{name} has a header of {number} bytes; at most {LONGEST_HEADER} are read")
+
+
 def _array(name: str, load: Callable[[], object]) -> np.ndarray:
     try:
-        array = load()
+        with warnings.catch_warnings(action="ignore"):  # headers can be odd and legal
+            array = load()
     except ValueError as error:
         is_object = "Object arrays" in str(error)
         raise ValueError(f"{name} holds Python objects, not numbers" if is_object else f"{name}: {error}") from error
@@ -163,6 +206,11 @@ def _load_safetensors(path: Path, known: Known) -> dict[str, np.ndarray]:
 
 
 def _open_safetensors(path: Path):
+    _require_regular(path)
+    with path.open("rb") as file:
+        number = int.from_bytes(file.read(8), "little")
+        if LONGEST_SAFETENSORS_HEADER < number <= os.fstat(file.fileno()).st_size - 8:
+            raise ValueError(f"its header has {number} bytes; at most {LONGEST_SAFETENSORS_HEADER} are read")
     try:
         return safetensors.safe_open(path, framework="np")
     except SafetensorError as error:
@@ -196,7 +244,7 @@ def plan_outputs(output: str, names: tuple[str, ...]) -> dict[str, Path]:
 def require_apart(inputs: Iterable[str], outputs: Iterable[Path]) -> None:
     """Refuses an output that would overwrite an input."""
     read = {
-        Path(text.partition("=")[2] if "=" in text and not Path(text).exists() else text).resolve() for text in inputs
+        Path(text.partition("=")[2] if "=" in text and not os.path.exists(text) else text).resolve() for text in inputs
     }
     for path in outputs:
         if path.resolve() in read:

@@ -38,8 +38,8 @@ class InputError(Exception):
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would take as a command; a file can hold any name."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    """The text as one line, with escapes for what a terminal would take as a command; a file can hold any name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def require_writable(option: str, path: Path) -> None:

@@ -13,6 +13,7 @@ from gyrograd.cli import main
         "rotary:types=f16,mode=interleave,dy=6x4,tables=1x4,dy_layout=expanded_outer",
         "norm_rope_concat:types=bf16,heads=3,head_dim=8,query=5,key=4,encoder_query=2,encoder_key=3,norm=layer_affine,"
         "norm_added=rms,rotary=interleave,rope=6",
+        "rotary:dy=" + "1x" * 60 + "2x8,tables=" + "1x" * 60 + "2x8,x_layout=packed",  # longer than a file's name
     ],
 )
 def test_a_problem_as_text_is_checked(text, capsys):

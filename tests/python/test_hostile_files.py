@@ -3,20 +3,23 @@ that a terminal would obey.
 """
 
 import io
+import itertools
 import json
 import os
 import struct
 import subprocess
 import sys
+import threading
 import zipfile
 
 import numpy as np
 import pytest
 from formulas import problem
-from test_cli import ROW, run, write_cases
+from test_cli import CASES as REAL_CASES
+from test_cli import HEADER, ROW, run, write_cases
 from test_cli_norm_rope_concat import ROW as CONCAT_ROW
 
-from gyrograd import _check, _memory, cli
+from gyrograd import _check, _check_rotary, _files, _memory, cli
 from gyrograd._inputs import InputError
 
 CONCAT_HEADER = ",".join(CONCAT_ROW)
@@ -62,10 +65,11 @@ MEMBERS = {
     "an empty one beyond 64 bits": (header((2**62, 0)), "dy: "),
     "objects": (header((2,), "|O") + b"\0" * 16, "dy holds Python objects, not numbers"),
     "objects in fields": (header((2,), [("a", "<f4"), ("b", "O")]) + b"\0" * 32, "dy holds Python objects"),
+    "odd but legal, and cut short": (header((6, 8)).replace(b"(6, ", b"(6L,") + b"\0" * 8, "dy: EOF"),
     "huge elements": (header((6, 8), "|V1000000") + b"\0" * 64, "dy: EOF"),
     "open brackets": (b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 8999 + b"\n", "a.npz: "),
     "bad indentation": (b"\x93NUMPY\x01\x00" + struct.pack("<H", 12) + b"  {\n {\n1}\n  ", "a.npz: "),
-    "a long header": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31 - 1) + b"{" * 1000, "dy: EOF"),
+    "a long header": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31 - 1) + b"{" * 1000, "dy has a header of"),
     "another version": (b"\x93NUMPY\x09\x00" + b"\0" * 100, "dy: "),
 }
 
@@ -99,6 +103,7 @@ def test_pickles_are_not_run(tmp_path):
         (["/dy.npy"], "unknown tensor /dy"),
         ([f"{BELL}.npy"], "unknown tensor \\x1b]0;owned\\x07"),
         (["dy\u202eyd.npy"], "unknown tensor dy\\u202eyd"),
+        (["dy\ndy.npy"], "unknown tensor dy\\ndy"),
         (["dy.npy", "dy"], "dy is there twice"),
     ],
 )
@@ -130,6 +135,91 @@ def test_an_archive_cannot_unpack_to_more_than_it_says(tmp_path):
     assert content.count(true) == 2  # in the member's header and in the directory
     path.write_bytes(content.replace(true, struct.pack("<I", 100)))
     assert "dy: EOF" in refusal_of(path) or "Bad" in refusal_of(path)
+
+
+GROWTH = """import re, sys
+from pathlib import Path
+from gyrograd import _check, _files, cli
+def peak():
+    return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+before = peak()
+assert cli.main(sys.argv[1:]) == 2
+print(peak() - before)
+"""
+
+
+def frugal_refusal_of(*arguments):
+    """Of a command that takes next to no memory for it."""
+    command = [sys.executable, "-c", GROWTH, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) < 2**24
+    assert done.stderr.count("\n") == 1
+    assert done.stderr[:-1].isprintable()
+    return done.stderr
+
+
+def npy_header(version, size, text=b""):
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", size) + text
+
+
+@pytest.mark.parametrize(("version", "size"), [(1, 12_000), (1, 10_001), (2, 2**29), (3, 2**29), (3, 2**32 - 1)])
+def test_long_headers(tmp_path, version, size):
+    """As they stand in a file of holes, and in an archive."""
+    text = f"has a header of {size} bytes; at most 10000 are read\n"
+    path = tmp_path / "dy.npy"
+    path.write_bytes(npy_header(version, size))
+    os.truncate(path, path.stat().st_size + size)
+    error = frugal_refusal_of("grad", path, "-o", tmp_path / "out.npz")
+    assert f"dy.npy: the array {text}" in error or (size > 2**31 and "would take" in error)  # by its size alone
+    member = npy_header(version, size, b" " * min(size, 2**25))
+    assert f"a.npz: dy {text}" in frugal_refusal_of(
+        "grad", archive_of(tmp_path / "a.npz", ("dy.npy", member)), "-o", tmp_path / "out.npz"
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_headers_as_long_as_they_may_be(tmp_path, version):
+    arrays = dict(zip(("dy", "cos", "sin", "x"), problem(1, (6, 8), (1, 8)), strict=True))
+    for name, array in arrays.items():
+        text = repr({"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}).encode().ljust(10_000)
+        (tmp_path / f"{name}.npy").write_bytes(npy_header(version, 10_000, text) + array.tobytes())
+    known = _files.Known(tuple(arrays))
+    read = _files.read_tensors([str(tmp_path / f"{name}.npy") for name in arrays], known)
+    assert all(np.array_equal(read[name], arrays[name]) for name in arrays)
+
+
+def test_a_long_directory_of_an_archive(tmp_path):
+    """It says of itself that it has 512 MiB, and they are holes."""
+    path = tmp_path / "a.npz"
+    path.touch()
+    os.truncate(path, 2**29)
+    with path.open("ab") as file:
+        file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, 2**29, 0, 0))
+    error = frugal_refusal_of("grad", path, "-o", tmp_path / "out.npz")
+    assert f"a.npz: its directory has {2**29} bytes; at most 65536 are read\n" in error
+
+
+def test_a_long_header_of_safetensors(tmp_path):
+    """A legal one, of names."""
+    text = json.dumps({f"{i:08}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(200_000)})
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text.encode())
+    error = frugal_refusal_of("grad", path, "-o", tmp_path / "out.npz")
+    assert f"a.safetensors: its header has {len(text)} bytes; at most {2**20} are read\n" in error
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_what_is_no_file(tmp_path, suffix, kind):
+    path = tmp_path / f"dy{suffix}"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    error = frugal_refusal_of("grad", path, "-o", tmp_path / "out.npz")
+    assert error == f"gyrograd grad: {path}: not a regular file\n"
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
@@ -200,6 +290,129 @@ def test_rotary_problems(tmp_path, name):
     assert name.startswith(("larger", "tables")) or texts[0] in error
 
 
+LINE = ",".join(ROW.values())
+
+
+def test_a_problem_file_without_an_end():
+    assert "/dev/zero:1: the row is longer than 65536 characters\n" in frugal_refusal_of("check", "/dev/zero")
+
+
+@pytest.mark.parametrize("start", ["", HEADER + "\n", HEADER + "\n" + LINE + "\n"])
+def test_a_problem_file_of_holes(tmp_path, start):
+    path = tmp_path / "c.csv"
+    path.write_text(start)
+    os.truncate(path, 2**30)
+    error = frugal_refusal_of("check", path)
+    assert "c.csv: its cases would take" in error or "the row is longer" in error
+
+
+@pytest.mark.parametrize("fill", ["y", '"y\ny",', "\u00e9"], ids=["one line", "many lines", "wide"])
+def test_the_length_of_rows(tmp_path, fill):
+    """A row may have 65536 characters, on one line or in texts of many; the header, too."""
+    path = tmp_path / "c.csv"
+
+    def write(row, ending):
+        more = (65536 - len(row) - len(ending)) // len(fill)
+        ids = row + fill * more
+        return ids + "y" * (65536 - len(ids) - len(ending)) + ending
+
+    text = write(f"{LINE},", "\n")
+    assert len(text) == 65536
+    names = "," * (text.count(",") - HEADER.count(","))
+    path.write_text(f"{HEADER}{names}\n{text}{text.replace('one', 'two')}")
+    assert [case.id for case in _check.read_cases(path)] == ["one", "two"]
+    path.write_text(f"{HEADER}{names}\n{text.replace('one', 'three')}")
+    assert " the row is longer than 65536 characters\n" in refusal_of_cases(path)
+    path.write_text(f"{write(f'{HEADER},', '')}y\n")
+    assert " the row is longer than 65536 characters\n" in refusal_of_cases(path)
+
+
+def test_problem_files_take_no_more_than_there_is(monkeypatch, tmp_path):
+    """A file by its size, before a line of it is read; a pipe by what has come of it, long before it ends."""
+    lines = (f"{LINE.replace('one', str(number))}\n" for number in range(100_000))
+    path = tmp_path / "c.csv"
+    path.write_text(HEADER + "\n" + "".join(itertools.islice(lines, 100)))
+    limited(monkeypatch, _check.BYTES_A_CHARACTER * path.stat().st_size)
+    assert len(_check.read_cases(path)) == 100
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def fill():
+        with pytest.raises(BrokenPipeError), pipe.open("w") as file:
+            file.write(HEADER + "\n")
+            file.writelines(lines)
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    with pytest.raises(InputError, match=r"pipe: its cases would take 0\.0 GB of memory"):
+        _check.read_cases(pipe)
+    writer.join(60)
+    assert not writer.is_alive()
+    limited(monkeypatch, _check.BYTES_A_CHARACTER * path.stat().st_size - 1)
+    monkeypatch.setattr(_check, "_read_rows", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(InputError, match=r"c\.csv: its cases would take 0\.0 GB of memory"):
+        _check.read_cases(path)
+
+
+def test_problems_from_a_pipe():
+    command = [sys.executable, "-m", "gyrograd", "check", "/dev/stdin", "--limit", "3"]
+    done = subprocess.run(command, input=REAL_CASES.read_text(), capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("3 passed\n")
+
+
+RANGES = {
+    "f16": ("65505", "65504"),
+    "bf16": ("3.4e38", "3.38953e+38"),
+    "f32": ("1e308", "3.40282e+38"),
+    "f64": ("1.7e308", ""),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", _check_rotary.TENSORS)
+@pytest.mark.parametrize("dtype", RANGES)
+def test_ranges_whose_numbers_would_not_be_finite(tmp_path, name, dtype):
+    """An infinity or NaN in every tensor would compare equal whatever the library did."""
+    beyond, largest = RANGES[dtype]
+    row = ROW | {"dtype": dtype}
+    wide = {f"{name}_lo": f"-{beyond}", f"{name}_hi": beyond}
+    changes = [wide] if dtype == "f64" else [wide, {f"{name}_lo": f"-{beyond}"}, {f"{name}_hi": beyond}]
+    for change in changes:
+        with pytest.raises(InputError) as refusal:
+            _check.read_cases(write_cases(tmp_path / "c.csv", row | change))
+        column = next(iter(change))
+        if dtype == "f64":
+            text = f"{column}: -1.7e+308 is too far below {name}_hi, 1.7e+308; at most 1.79769e+308"
+        else:
+            text = f"{column}: '{change[column]}' is not a finite number of type {dtype}; the largest is {largest}"
+        assert str(refusal.value) == f"{tmp_path / 'c.csv'}:2: column {text}"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "accepted"),
+    [
+        ("f16", "-65504", "65504", True),
+        ("bf16", "-1.7e38", "1.7e38", True),
+        ("bf16", "-1.71e38", "1.7e38", False),
+        ("f32", "-1.7e38", "1.7e38", True),
+        ("f32", "-1.71e38", "1.7e38", False),
+        ("f32", "3.4028234663852886e38", "3.4028234663852886e38", True),
+        ("f32", "0", "3.4028234663852886e38", True),
+        ("f64", "-8.9e307", "8.9e307", True),
+    ],
+)
+def test_the_widest_ranges(tmp_path, dtype, low, high, accepted):
+    path = write_cases(tmp_path / "c.csv", ROW | {"dtype": dtype, "dy_lo": low, "dy_hi": high})
+    if not accepted:
+        assert ":2: column dy_lo: -1.71e+38 is too far below dy_hi, 1.7e+38; at most 3.40282e+38" in refusal_of_cases(
+            path
+        )
+        return
+    (case,) = _check.read_cases(path)
+    assert all(np.isfinite(tensor).all() for tensor in _check_rotary.make_tensors(case.id, case.problem).values())
+
+
 HUGE = "9" * 18
 CONCAT_CASES = {
     "batches": {"batch": HUGE},
@@ -237,11 +450,16 @@ from pathlib import Path
 from gyrograd import _check
 def peak():
     return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-(case,) = _check.read_cases(Path(sys.argv[1]))
+path = Path(sys.argv[1])
+start = peak()
+cases = _check.read_cases(path)
 before = peak()
-(outcome,) = _check.run_cases([case], threads=1)
-assert outcome.ok
-print(peak() - before, case.operator.bytes_of(case.problem))
+outcomes = list(_check.run_cases(cases, threads=1))
+assert all(outcome.ok for outcome in outcomes)
+if len(cases) == 1:
+    print(peak() - before, cases[0].operator.bytes_of(cases[0].problem))
+else:
+    print(peak() - start, _check.BYTES_A_CHARACTER * path.stat().st_size)
 """
 
 
@@ -264,3 +482,17 @@ def test_cases_take_no_more_than_they_are_counted_for(tmp_path, change, header):
     done = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
     taken, counted = map(int, done.stdout.split())
     assert counted / 10 < taken < counted + 2**23
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [(HEADER, "{:x},0,f32,2,2,0,0,0,0,0,0,0,0"), (CONCAT_HEADER, "{:x},f32,0,1,2,0,0,0,0,0,0,0,0,0")],
+    ids=["rotary", "norm_rope_concat"],
+)
+def test_files_take_no_more_than_they_are_counted_for(tmp_path, header, line):
+    """Of the shortest lines that there are, which take the most for their length."""
+    path = tmp_path / "c.csv"
+    path.write_text("\n".join([header, *(line.format(number) for number in range(10_000))]))
+    done = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
+    taken, counted = map(int, done.stdout.split())
+    assert counted / 10 < taken < counted

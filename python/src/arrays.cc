@@ -222,8 +222,8 @@ void RowMajorStrides(const Argument& argument, Array* array) {
 
 std::string DlpackTypeName(const dlpack::DataType& type) {
   constexpr std::array kCodes = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  constexpr std::array kSmall = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
-                                 "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu",
+  constexpr std::array kSmall = {"float8_e3m4",     "float8_e4m3",   "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                 "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
                                  "float6_e2m3fn",   "float6_e3m2fn", "float4_e2m1fn"};  // with their bits
   const std::string bits = std::to_string(type.bits);
   const std::size_t small = type.code - kCodes.size();  // wraps for the others

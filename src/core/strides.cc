@@ -1,6 +1,8 @@
 // Sizes of strided views.
 #include "core/strides.h"
 
+#include "core/partition.h"
+
 namespace gyrograd::internal {
 
 bool IsEmpty(Extents shape) {
@@ -17,6 +19,10 @@ std::optional<std::int64_t> ElementCount(Extents shape) {
     if (__builtin_mul_overflow(count, extent, &count)) return std::nullopt;
   }
   return count;
+}
+
+std::int64_t ElementBytes(const ConstTensorView& view) {
+  return SaturatingMul(*ElementCount(view.shape), static_cast<std::int64_t>(SizeOf(view.dtype)));
 }
 
 std::optional<ByteRange> BytesOf(const ConstTensorView& view) {

@@ -19,6 +19,9 @@ bool IsEmpty(Extents shape);
 // The number of elements; nothing where it overflows.
 std::optional<std::int64_t> ElementCount(Extents shape);
 
+// The bytes of a view's elements, whose number must not overflow; at most int64's largest.
+std::int64_t ElementBytes(const ConstTensorView& view);
+
 // The bytes [low, high) that a view's elements lie in, relative to its data; {0, 0} for an empty view.
 struct ByteRange {
   std::int64_t low = 0;

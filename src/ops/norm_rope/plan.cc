@@ -235,10 +235,7 @@ std::int64_t BytesMoved(const NormRopeCall& call) {
   std::int64_t bytes = 0;
   for (const SegmentCall& segment : call.segments) {
     for (const int operand : {Operand::kIn, Operand::kX, Operand::kOut}) {
-      if (segment.given[operand]) {
-        const auto size = static_cast<std::int64_t>(SizeOf(segment.views[operand].dtype));
-        bytes = SaturatingAdd(bytes, SaturatingMul(*ElementCount(segment.views[operand].shape), size));
-      }
+      if (segment.given[operand]) bytes = SaturatingAdd(bytes, ElementBytes(segment.views[operand]));
     }
   }
   return bytes;

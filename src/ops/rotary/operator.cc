@@ -20,9 +20,9 @@ Status Run(const char* name, const RotaryPlanData* plan, const RotaryAddresses& 
   return RunChecked(*plan, data, workspace, workspace_size);
 }
 
-Status ComputeOnce(const RotaryCall& call) {
-  if (Status status = Validate(call); !status.ok()) return status;
-  RunOnce(std::array{call});
+Status ComputeOnce(const std::array<RotaryCall, 1>& call) {
+  if (Status status = Validate(call[0]); !status.ok()) return status;
+  RunOnce(call);
   return Status();
 }
 
@@ -63,11 +63,11 @@ Status ValidateRotary(const RotaryArgs& args) {
 }
 
 Status RotaryBackward(const RotaryBackwardArgs& args) {
-  return Guard([&] { return internal::ComputeOnce(RotaryCall::From(args)); });
+  return Guard([&] { return internal::ComputeOnce({RotaryCall::From(args)}); });
 }
 
 Status Rotary(const RotaryArgs& args) {
-  return Guard([&] { return internal::ComputeOnce(RotaryCall::From(args)); });
+  return Guard([&] { return internal::ComputeOnce({RotaryCall::From(args)}); });
 }
 
 Status RotaryBackwardPlan::Create(const RotaryBackwardArgs& args, RotaryBackwardPlan* plan) {

@@ -78,10 +78,8 @@ std::int64_t BytesBeside(std::span<const RotaryCall> calls, const RotaryCall& ow
   std::int64_t bytes = 0;
   for (const RotaryCall& call : calls) {
     if (&call == &own) continue;
-    const ConstTensorView& in = call.views[kIn];
-    const auto size = static_cast<std::int64_t>(SizeOf(in.dtype));
     for (const int operand : {kIn, kX, kOut}) {
-      if (call.given[operand]) bytes = SaturatingAdd(bytes, SaturatingMul(*ElementCount(in.shape), size));
+      if (call.given[operand]) bytes = SaturatingAdd(bytes, ElementBytes(call.views[operand]));
     }
   }
   return bytes;

@@ -6,6 +6,9 @@
 
 namespace gyrograd::internal {
 
+// Stores that pass the cache by write whole lines of this size.
+inline constexpr std::int64_t kCacheLine = 64;
+
 // The largest cache that a processor core reads through. Asked of the system once: it takes microseconds.
 std::int64_t LastLevelCacheBytes();
 

@@ -434,10 +434,6 @@ void AddChunks(const NormRun& run) {
 
 // ---- copies
 
-void FetchBytes(const unsigned char* from, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(from + i, 0, 1);
-}
-
 // Whole lines, past the cache.
 void StreamBytes(const unsigned char* in, unsigned char* out, std::int64_t bytes) {
   const hn::ScalableTag<std::uint8_t> d;

@@ -9,6 +9,7 @@
 // After foreach_target.h:
 #include "cpu/dispatch-inl.h"
 #include "cpu/rotary_kernels-inl.h"
+#include "cpu/stage-inl.h"
 #include "ops/rotary/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,6 +54,7 @@ class BlockRunner {
   using Places = std::array<std::int64_t, kRotaryOperands>;
   using Walk = AxisWalk<kRotaryOperands>;
   static constexpr std::int64_t kMaxPieces = 64;
+  static constexpr std::int64_t kSize = sizeof(T);
 
  public:
   explicit BlockRunner(const RotaryRun& run) : run_(run), plan_(*run.plan) {
@@ -60,13 +62,17 @@ class BlockRunner {
     rotated_map_ = maps_[run.in_place_shuffle ? kOut : kIn];
     write_out_ = plan_.call.given[kOut];
     sums_ = plan_.call.wants_sums();
-    passes_ = plan_.passed[0].count + plan_.passed[1].count > 0;
     kept_steps_ = Walk(plan_.kept, 0).strides();
     summed_steps_ = Walk(plan_.summed, 0).strides();
     one_run_ = plan_.partials_bytes == 0 && plan_.chunk_rows <= plan_.rows_per_run;
-    // Stores that pass the cache by fill whole lines at once, or go through a row in order.
-    const std::int64_t step_bytes = kStepPairs<C> * static_cast<std::int64_t>(sizeof(T));
-    visit_rows_ = run.stream && maps_[kOut].IsSplit() && step_bytes < kLineBytes ? 1 : plan_.visit_rows;
+    if (plan_.steps_a_row == 1) {
+      row_steps_ = kept_steps_;
+    } else {
+      row_steps_ = plan_.kept.size() < 2 ? Places{} : plan_.kept[plan_.kept.size() - 2].strides;
+    }
+    if (run.stores == StoreWay::kStaged) {
+      stage_ = Stage<T>(plan_.row_elements(), summed_steps_[kOut], row_steps_[kOut]);
+    }
     ChooseKernels();
   }
 
@@ -110,14 +116,14 @@ class BlockRunner {
 
   std::span<const Piece> pieces() const { return {pieces_, static_cast<std::size_t>(pieces_count_)}; }
 
-  // Calls use(place, row) for every table row of the panel.
+  // Calls use(place, row) for every table row of the panel, or for every `step`th one.
   template <class Use>
-  void ForTableRows(const Use& use) const {
+  void ForTableRows(const Use& use, std::int64_t step = 1) const {
     for (const Piece& piece : pieces()) {
       Places place = piece.at;
-      for (std::int64_t i = 0; i < piece.count; ++i) {
+      for (std::int64_t i = 0; i < piece.count; i += step) {
         use(place, piece.first + i);
-        for (int k = 0; k < kRotaryOperands; ++k) place[k] += kept_steps_[k];
+        for (int k = 0; k < kRotaryOperands; ++k) place[k] += step * kept_steps_[k];
       }
     }
   }
@@ -126,8 +132,8 @@ class BlockRunner {
   void ChooseKernels() {
     const bool apart = run_.in_place_shuffle;
     // It has then moved its rows away from the places that its tables stand in.
-    direct_ = plan_.direct_tables && !apart;
-    single_ = plan_.single_terms && !apart;
+    direct_ = plan_.reads_tables() && !apart;
+    single_ = plan_.ways.sums == SumWay::kSingleTerms && !apart;
     const Source source = direct_ ? Source::kFromTables : Source::kPrepared;
     const Sums sums = single_ ? Sums::kSingle : plan_.per_pair_tables ? Sums::kPerPair : Sums::kPerChannel;
     const Sums sums_beside = apart || !sums_ ? Sums::kNone : sums;  // the rotation
@@ -226,14 +232,16 @@ class BlockRunner {
     in_map_ = rotates ? rotated_map_ : maps_[kIn];
     PrepareGroup();
     keeps_runs_ = adds && !one_run_ && !single_;
-    const bool pass = first_segment && rotates && passes_ && run_.data[kOut] != run_.data[kIn];
+    staged_ = rotates && run_.stores == StoreWay::kStaged;
+    const bool pass = first_segment && rotates && !staged_ && plan_.passes() && run_.data[kOut] != run_.data[kIn];
     Walk walk(plan_.summed, chunk_begin_);
     run_rows_ = 0;
     for (std::int64_t left = chunk_end_ - chunk_begin_; left > 0;) {
-      const std::int64_t most = plan_.is_near ? left : std::min({left, visit_rows_, plan_.rows_per_run - run_rows_});
+      const std::int64_t most =
+          plan_.is_near() ? left : std::min({left, plan_.visit_rows, plan_.rows_per_run - run_rows_});
       Piece rows{walk.offsets(), 0, walk.Take(most)};
       left -= rows.count;
-      if (plan_.is_near) {
+      if (plan_.is_near()) {
         VisitNear(rows);
       } else {
         VisitFar(rows, left > 0 ? walk.offsets() : rows.at);
@@ -259,7 +267,7 @@ class BlockRunner {
     group_.pairs = pairs_;
     group_.in_ahead = group_.x_ahead = 0;
     group_.forward = plan_.call.forward;
-    group_.stream = run_.stream;
+    group_.stream = run_.stores == StoreWay::kStreamed;
     group_.stream_sums = run_.stream_sums;
   }
 
@@ -269,31 +277,32 @@ class BlockRunner {
   }
 
   void VisitNear(const Piece& rows) {
-    if (rows.count <= std::min(visit_rows_, plan_.rows_per_run - run_rows_)) {
-      group_.in_ahead = kept_steps_[kIn] * std::max<std::int64_t>(1, RowsAhead(kIn) / rows.count);
-      group_.x_ahead = kept_steps_[kX] * std::max<std::int64_t>(1, RowsAhead(kX) / rows.count);
+    if (rows.count <= std::min(plan_.visit_rows, plan_.rows_per_run - run_rows_)) {
+      group_.in_ahead = row_steps_[kIn] * std::max<std::int64_t>(1, RowsAhead(kIn) / rows.count);
+      group_.x_ahead = row_steps_[kX] * std::max<std::int64_t>(1, RowsAhead(kX) / rows.count);
       VisitPieces(rows);
       return;
     }
-    group_.table_rows = 1;
-    ForTableRows([&](const Places& place, std::int64_t row) {
+    group_.table_rows = plan_.steps_a_row;
+    const auto visit = [&](const Places& place, std::int64_t row) {
       Places at = rows.at;
       std::int64_t run_rows = run_rows_;
       for (std::int64_t left = rows.count; left > 0; left -= group_.rows) {
-        group_.rows = std::min({left, visit_rows_, plan_.rows_per_run - run_rows});
+        group_.rows = std::min({left, plan_.visit_rows, plan_.rows_per_run - run_rows});
         group_.in_ahead = AheadOf(kIn, left, rows.count);
         group_.x_ahead = AheadOf(kX, left, rows.count);
         VisitGroup(at, place, row);
         for (int k = 0; k < kRotaryOperands; ++k) at[k] += group_.rows * summed_steps_[k];
         run_rows = (run_rows + group_.rows) % plan_.rows_per_run;
-        if (keeps_runs_ && run_rows == 0) AddRunsOf(row, 1);
+        if (keeps_runs_ && run_rows == 0) AddRunsOf(row, group_.table_rows);
       }
-    });
+    };
+    ForTableRows(visit, plan_.steps_a_row);
   }
 
   // Far enough for memory to answer.
   std::int64_t RowsAhead(int operand) const {
-    constexpr std::int64_t kElements = kAheadBytes / static_cast<std::int64_t>(sizeof(T));
+    constexpr std::int64_t kElements = kAheadBytes / kSize;
     const std::int64_t step = std::abs(summed_steps_[operand]);
     return step == 0 ? 0 : std::max<std::int64_t>(1, kElements / step);
   }
@@ -302,7 +311,7 @@ class BlockRunner {
   std::int64_t AheadOf(int operand, std::int64_t left, std::int64_t count) const {
     const std::int64_t rows = RowsAhead(operand);
     const std::int64_t ahead = rows * summed_steps_[operand];
-    return left > rows ? ahead : ahead + kept_steps_[operand] - count * summed_steps_[operand];
+    return left > rows ? ahead : ahead + row_steps_[operand] - count * summed_steps_[operand];
   }
 
   // `next`: the rows that follow these, fetched meanwhile.
@@ -337,7 +346,41 @@ class BlockRunner {
       group_.dcos.row = plan_.call.given[kDcos] ? Place<T>(kDcos, place) : nullptr;
       group_.dsin.row = plan_.call.given[kDsin] ? Place<T>(kDsin, place) : nullptr;
     }
-    kernel_(group_);
+    staged_ ? VisitStaged() : kernel_(group_);
+  }
+
+  // The group's rows batch by batch, both steps of a row in one.
+  void VisitStaged() {
+    const std::int64_t steps = plan_.steps_a_row;
+    const std::int64_t table_rows = group_.table_rows / steps;
+    stage_.Fit(group_.rows, table_rows);
+    for (std::int64_t t = 0; t < table_rows; t += stage_.table_rows()) {
+      for (std::int64_t r = 0; r < group_.rows; r += stage_.rows()) {
+        RowGroup<T> batch = group_;
+        batch.Skip(t * steps, r);
+        batch.rows = std::min(group_.rows - r, stage_.rows());
+        batch.table_rows = std::min(table_rows - t, stage_.table_rows()) * steps;
+        VisitBatch(batch);
+      }
+    }
+  }
+
+  void VisitBatch(RowGroup<T>& batch) {
+    T* const out = batch.out.row - maps_[kOut].offset;
+    batch.out.row = stage_.data() + maps_[kOut].offset;
+    batch.row_steps[kOut] = stage_.row_step();
+    if (plan_.steps_a_row == 1) batch.table_steps[kOut] = stage_.table_step();
+    kernel_(batch);
+    const std::int64_t table_rows = batch.table_rows / plan_.steps_a_row;
+    for (std::int64_t t = 0; plan_.passes() && t < table_rows; ++t) {
+      for (std::int64_t r = 0; r < batch.rows; ++r) {
+        const T* const in = batch.in.row - in_map_.offset + t * batch.table_steps[kIn] + r * batch.row_steps[kIn];
+        for (const PassedChannels& passed : plan_.passed) {
+          Pass(passed, in, stage_.data() + t * batch.table_steps[kOut] + r * batch.row_steps[kOut]);
+        }
+      }
+    }
+    stage_.Write(batch.rows, table_rows, out);
   }
 
   void AddRunsOf(std::int64_t row, std::int64_t rows) {
@@ -347,7 +390,7 @@ class BlockRunner {
 
   void PassChannels(const Piece& rows) const {
     ForTableRows([&](const Places& place, std::int64_t row) {
-      if ((panel_begin_ + row) % plan_.table_rows_per_row != 0) return;
+      if ((panel_begin_ + row) % plan_.steps_a_row != 0) return;
       for (std::int64_t r = 0; r < rows.count; ++r) {
         const T* const in = Place<const T>(kIn, rows.at) + place[kIn] + r * summed_steps_[kIn];
         T* const out = Place<T>(kOut, rows.at) + place[kOut] + r * summed_steps_[kOut];
@@ -360,7 +403,8 @@ class BlockRunner {
     const std::int64_t in_stride = plan_.channel_strides[kIn];
     const std::int64_t out_stride = plan_.channel_strides[kOut];
     if (in_stride == 1 && out_stride == 1) {
-      std::memcpy(out + passed.begin, in + passed.begin, static_cast<std::size_t>(passed.count) * sizeof(T));
+      if (group_.in_ahead != 0) FetchBytes(in + passed.begin + group_.in_ahead, passed.count * kSize);
+      std::memcpy(out + passed.begin, in + passed.begin, static_cast<std::size_t>(passed.count * kSize));
       return;
     }
     for (std::int64_t c = passed.begin; c < passed.begin + passed.count; ++c) out[c * out_stride] = in[c * in_stride];
@@ -449,13 +493,12 @@ class BlockRunner {
   PairMap rotated_map_;  // kIn's when it is rotated: in place, interleave-half moves it to kOut's places first
   bool write_out_;
   bool sums_;
-  bool passes_;   // some channels do not turn
   bool direct_;   // tables are read where they are used
   bool single_;   // sums are written as they are made
   bool one_run_;  // every sum is one run
-  std::int64_t visit_rows_;
   Order sums_order_;
   Places kept_steps_, summed_steps_;  // from one row to the next along the innermost axes
+  Places row_steps_;                  // kept_steps_, or those of the next axis where quarter mode's steps are one
   RowKernel<T> rotate_ = nullptr;     // adds, too, but for interleave-half in place
   RowKernel<T> add_terms_ = nullptr;
   decltype(TableKernels<T, TableT>::make) read_table_;
@@ -473,6 +516,7 @@ class BlockRunner {
   RowKernel<T> kernel_;
   PairMap in_map_;
   RowGroup<T> group_;
+  bool staged_;            // rows are written by way of the stage
   bool keeps_runs_;        // runs are added to totals
   std::int64_t run_rows_;  // rows that the current run has
   unsigned char* scratch_;
@@ -480,13 +524,14 @@ class BlockRunner {
   C* runs_;
   double* totals_;
   double* errors_;
+  Stage<T> stage_;
 };
 
 template <class T, class TableT>
 void RunBlocksOf(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end) {
   BlockRunner<T, TableT> runner(run);
   for (std::int64_t block = begin; block < end; ++block) runner.Run(thread, block);
-  if (run.stream || run.stream_sums) hwy::FlushStream();
+  if (run.stores != StoreWay::kCached || run.stream_sums) hwy::FlushStream();
 }
 
 void RunBlocks(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end) {
@@ -553,7 +598,8 @@ void AddChunks(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
 }
 
 const RotaryKernels* RotaryKernelTable() {
-  static constexpr RotaryKernels kKernels = {TargetName(), RunBlocks, AddChunks};
+  static constexpr RotaryKernels kKernels = {TargetName(), kLanes<float> * std::int64_t{sizeof(float)},
+                                             HWY_TARGET != HWY_EMU128, RunBlocks, AddChunks};
   return &kKernels;
 }
 

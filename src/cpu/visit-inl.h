@@ -41,7 +41,24 @@ struct RowGroup {
   bool forward;
   bool stream;       // stores to out pass the cache by
   bool stream_sums;  // so do those of single terms
+
+  // Leaves out the first ones.
+  HWY_INLINE void Skip(std::int64_t skipped_table_rows, std::int64_t skipped_rows) {
+    in.row += skipped_table_rows * table_steps[kIn] + skipped_rows * row_steps[kIn];
+    x.row += skipped_table_rows * table_steps[kX] + skipped_rows * row_steps[kX];
+    out.row += skipped_table_rows * table_steps[kOut] + skipped_rows * row_steps[kOut];
+    cos.row += skipped_table_rows * table_steps[kCos];
+    sin.row += skipped_table_rows * table_steps[kSin];
+    if (dcos.row != nullptr) dcos.row += skipped_table_rows * table_steps[kDcos];
+    if (dsin.row != nullptr) dsin.row += skipped_table_rows * table_steps[kDsin];
+    coefficients += skipped_table_rows * row_values;
+    runs += skipped_table_rows * row_values;
+  }
 };
+
+HWY_INLINE void FetchBytes(const void* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 1);
+}
 
 // Asks for what a step reads of the row `ahead` elements on, into the second-level cache: the first level's few misses
 // in flight are for what is needed now.
@@ -51,8 +68,7 @@ HWY_INLINE void Fetch(const PairRow<const T>& row, std::int64_t ahead, std::int6
   constexpr std::int64_t members = kLayout == Layout::kInterleaved ? 1 : 2;  // apart
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T)) * 2 / members;
   for (std::int64_t member = 0; member < members; ++member) {
-    const auto* const from = reinterpret_cast<const char*>(row.At(p, static_cast<int>(member)) + ahead);
-    for (std::int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(from + i, 0, 1);
+    FetchBytes(row.At(p, static_cast<int>(member)) + ahead, bytes);
   }
 }
 
@@ -180,19 +196,7 @@ void VisitRows(const RowGroup<T>& first) {
     ForSteps<C>(group.pairs, [&group](std::int64_t p, std::int64_t count, auto full) {
       VisitStep<T, kRead, kWrite, Source, kSums, full()>(group, p, count);
     });
-    group.in.row += group.table_steps[kIn];
-    group.out.row += group.table_steps[kOut];
-    if constexpr (kSums != Sums::kNone) group.x.row += group.table_steps[kX];
-    if constexpr (std::is_same_v<Source, Prepared>) group.coefficients += group.row_values;
-    if constexpr (std::is_same_v<Source, FromTables>) {
-      group.cos.row += group.table_steps[kCos];
-      group.sin.row += group.table_steps[kSin];
-    }
-    if constexpr (kSums == Sums::kPerChannel || kSums == Sums::kPerPair) group.runs += group.row_values;
-    if constexpr (kSums == Sums::kSingle) {
-      if (group.dcos.row != nullptr) group.dcos.row += group.table_steps[kDcos];
-      if (group.dsin.row != nullptr) group.dsin.row += group.table_steps[kDsin];
-    }
+    group.Skip(1, 0);
   }
 }
 

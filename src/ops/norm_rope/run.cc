@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/machine.h"
 #include "core/parallel.h"
 #include "core/zeros.h"
 #include "ops/norm_rope/validate.h"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gyrograd/execution.h"
+#include "ops/rotary/ways.h"
 
 namespace gyrograd::internal {
 
@@ -15,10 +16,10 @@ struct RotaryPlanData;
 struct RotaryRun {
   const RotaryPlanData* plan = nullptr;
   std::array<const void*, 7> data = {};
-  double* partials = nullptr;     // plan->partials_bytes
-  char* row_buffers = nullptr;    // plan->row_buffer_bytes for each thread
-  bool stream = false;            // stores to kOut pass the cache by
-  bool stream_sums = false;       // so do those to kDcos and kDsin (single terms)
+  double* partials = nullptr;   // plan->partials_bytes
+  char* row_buffers = nullptr;  // plan->row_buffer_bytes for each thread
+  StoreWay stores = StoreWay::kCached;
+  bool stream_sums = false;       // stores to kDcos and kDsin (single terms) pass the cache by
   bool in_place_shuffle = false;  // kOut is kIn, and their pairs lie in different channels
   std::int64_t segments_per_block = 1;
   std::int64_t panel_rows = 1;  // the plan's, or fewer where coefficients are kept too
@@ -28,6 +29,8 @@ struct RotaryRun {
 
 struct RotaryKernels {
   const char* name;  // of the CPU target
+  std::int64_t vector_bytes;
+  bool streams;  // there are stores that pass the cache by
   // Computes blocks begin .. end - 1.
   void (*run_blocks)(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end);
   // Adds the chunk totals of table rows begin .. end - 1 and rounds them; where the plan has more than one chunk.

@@ -21,6 +21,7 @@ constexpr std::int64_t kVisitBytes = std::int64_t{4} << 10;
 constexpr std::int64_t kNearStretchBytes = std::int64_t{128} << 10;
 constexpr std::int64_t kFarStretchBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
+constexpr std::int64_t kFewBlocks = 8;                         // for as many as small work is worth
 constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
 
@@ -85,6 +86,7 @@ void MakeLoops(const RotaryCall& call, RotaryPlanData& plan) {
   if (call.options.mode == RotaryMode::kQuarter) plan.kept.push_back(QuarterAxis(call, plan.pairs));
   MergeAxes(plan.kept);
   MergeAxes(plan.summed);
+  if (call.options.mode == RotaryMode::kQuarter && plan.kept.back().extent == 2) plan.steps_a_row = 2;
   for (const RotaryAxis& axis : plan.kept) plan.table_rows *= axis.extent;
   for (const RotaryAxis& axis : plan.summed) plan.rows_per_table_row *= axis.extent;
 }
@@ -93,33 +95,6 @@ void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
   const std::int64_t begin = call.options.rotary_offset;
   const std::int64_t end = begin + call.rotary_dim();
   plan.passed = {PassedChannels{0, begin}, PassedChannels{end, call.views[kIn].shape.back() - end}};
-  plan.table_rows_per_row = call.options.mode == RotaryMode::kQuarter ? 2 : 1;
-}
-
-// Whether vectors of two tables pair up with those of two operands' rows as they lie in memory: the tables may then be
-// read, or written, where the rows are used.
-bool PairUp(const RotaryCall& call, const RotaryPlanData& plan, RotaryOperand in, RotaryOperand out,
-            std::array<RotaryOperand, 2> tables) {
-  const PairMap& a = plan.maps[in];
-  const PairMap& b = plan.maps[out];
-  if (plan.type != plan.table_type || a.IsStrided() || b.IsStrided()) return false;
-  const bool interleaved = a.IsInterleaved() && b.IsInterleaved();
-  return std::all_of(tables.begin(), tables.end(), [&](RotaryOperand table) {
-    const PairMap& map = plan.maps[table];
-    return !call.given[table] || (interleaved ? map.IsInterleaved() : map.IsSplit());
-  });
-}
-
-// The two steps of a row in quarter mode, where they are a loop of their own.
-bool EndsInQuarters(const RotaryCall& call, const RotaryPlanData& plan) {
-  return call.options.mode == RotaryMode::kQuarter && !plan.kept.empty() && plan.kept.back().extent == 2;
-}
-
-bool IsNear(const RotaryCall& call, const RotaryPlanData& plan) {
-  if (plan.summed.empty()) return false;
-  std::size_t kept = plan.kept.size();
-  if (EndsInQuarters(call, plan)) --kept;
-  return kept == 0 || std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept[kept - 1].strides[kIn]);
 }
 
 // The pairs of a panel that the backend's scratch memory holds.
@@ -133,9 +108,9 @@ std::int64_t RowBytes(const RotaryPlanData& plan) {
 }
 
 // The most table rows of a panel that leave blocks enough. Without sums rows under one table row are shared out, too;
-// far rows are worth their stretches.
+// far rows are worth their stretches, but where chunks would have been the blocks.
 std::int64_t SharedPanelRows(const RotaryCall& call, const RotaryPlanData& plan) {
-  if (!call.wants_sums() || !plan.is_near) return plan.table_rows;
+  if (!call.wants_sums() || (!plan.is_near() && plan.chunks == plan.tree.chunks)) return plan.table_rows;
   const std::int64_t bytes = std::max<std::int64_t>(1, SaturatingMul(plan.rows_per_table_row, RowBytes(plan)));
   return std::max(plan.table_rows / kEnoughBlocks, CeilDiv(kMinBlockBytes, bytes));
 }
@@ -145,36 +120,21 @@ std::int64_t SharedPanelRows(const RotaryCall& call, const RotaryPlanData& plan)
 std::int64_t PanelRows(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
   const std::int64_t padded = CeilDiv(plan.segment_pairs, kPadPairs) * kPadPairs;
   const bool keeps_nothing = !prepared && !call.wants_sums();
-  const std::int64_t held = std::max<std::int64_t>(1, PanelPairs(call, plan, prepared) / padded);
+  const std::int64_t held = std::max(plan.steps_a_row, PanelPairs(call, plan, prepared) / padded);
   const std::int64_t most = keeps_nothing ? plan.table_rows : held;
-  const std::int64_t near_rows = plan.is_near ? plan.summed.back().extent : 1;
-  const std::int64_t stretch = (plan.is_near ? kNearStretchBytes : kFarStretchBytes);
+  const std::int64_t near_rows = plan.is_near() ? plan.summed.back().extent : 1;
+  const std::int64_t stretch = (plan.is_near() ? kNearStretchBytes : kFarStretchBytes);
   const std::int64_t long_rows =
       std::min(stretch / SaturatingMul(near_rows, RowBytes(plan)), SharedPanelRows(call, plan));
-  const std::int64_t together = EndsInQuarters(call, plan) ? 2 : 1;
-  const std::int64_t rows = std::min({most, std::max(long_rows, together), plan.table_rows});
-  const std::int64_t even = CeilDiv(plan.table_rows, CeilDiv(plan.table_rows, rows));  // no small one at the end
-  return std::min(rows, RoundUp(even, together));
+  const std::int64_t rows = std::min({most, std::max(long_rows, plan.steps_a_row), plan.table_rows});
+  const std::int64_t whole = rows - rows % plan.steps_a_row;
+  const std::int64_t even = CeilDiv(plan.table_rows, CeilDiv(plan.table_rows, whole));  // no small one at the end
+  return std::min(whole, RoundUp(even, plan.steps_a_row));
 }
 
 // Rows that stay in the nearest cache while all steps of pairs go over them; enough of them to share their table row.
 std::int64_t NearVisitRows(const RotaryPlanData& plan) {
   return std::clamp<std::int64_t>(kVisitBytes / RowBytes(plan), kFarVisitRows, SumTree::kRunTerms);
-}
-
-void CutRows(const RotaryCall& call, RotaryPlanData& plan) {
-  plan.is_near = IsNear(call, plan);
-  plan.direct_tables = PairUp(call, plan, kIn, call.given[kOut] ? kOut : kIn, {kCos, kSin}) &&
-                       !(call.wants_sums() && (plan.per_pair_tables || plan.maps[kX].IsStrided()));
-  plan.single_terms = plan.tree.terms == 1 && call.wants_sums() && (plan.direct_tables || !call.given[kOut]) &&
-                      PairUp(call, plan, kIn, kX, {kDcos, kDsin});
-  // In place, interleave-half takes its tables in another order than they stand in.
-  const bool may_prepare = !plan.direct_tables || call.options.mode == RotaryMode::kInterleaveHalf;
-  plan.segment_pairs = std::min(plan.pairs, PanelPairs(call, plan, may_prepare));
-  plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
-  plan.panel_rows = PanelRows(call, plan, !plan.direct_tables);
-  plan.prepared_panel_rows = PanelRows(call, plan, true);
-  plan.visit_rows = plan.is_near ? NearVisitRows(plan) : kFarVisitRows;
 }
 
 void CutTerms(RotaryPlanData& plan) {
@@ -184,6 +144,23 @@ void CutTerms(RotaryPlanData& plan) {
   plan.rows_per_run = SumTree::kRunTerms / members;
   plan.chunks = plan.tree.chunks;
   plan.chunk_rows = plan.tree.chunk_terms / members;
+  // Chunks of a run each add up as the runs of one chunk do; apart they serve those alone who need the blocks.
+  if (plan.tree.chunk_terms > SumTree::kRunTerms || plan.table_rows < kFewBlocks) return;
+  plan.chunks = 1;
+  plan.chunk_rows = plan.rows_per_table_row;
+}
+
+void CutRows(const RotaryCall& call, const ForcedRotaryWays& forced, RotaryPlanData& plan) {
+  plan.ways.visits = ChooseWay(VisitWays(), plan, forced.visits);
+  plan.ways.tables = ChooseWay(TableWays(), plan, forced.tables);
+  // In place, interleave-half takes its tables in another order than they stand in.
+  const bool may_prepare = !plan.reads_tables() || call.options.mode == RotaryMode::kInterleaveHalf;
+  plan.segment_pairs = std::min(plan.pairs, PanelPairs(call, plan, may_prepare) / plan.steps_a_row);
+  plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
+  plan.ways.sums = ChooseWay(SumWays(), plan, forced.sums);
+  plan.panel_rows = PanelRows(call, plan, !plan.reads_tables());
+  plan.prepared_panel_rows = PanelRows(call, plan, true);
+  plan.visit_rows = plan.is_near() ? NearVisitRows(plan) : kFarVisitRows;
 }
 
 // Without sums no order binds: rows under one table row may be shared out freely.
@@ -220,16 +197,17 @@ void ShareWork(const RotaryCall& call, std::int64_t other_bytes, RotaryPlanData&
   plan.large_output = (count >= (std::int64_t{1} << 20) && all_bytes >= cache_bytes) || other_bytes / 2 >= cache_bytes;
 }
 
+// In place, that is.
+bool Shuffles(const RotaryCall& call) { return call.given[kOut] && call.options.mode == RotaryMode::kInterleaveHalf; }
+
 void PlanWorkspace(const RotaryCall& call, RotaryPlanData& plan) {
   const bool f64 = plan.type == DType::kF64;
-  const bool shuffles = call.given[kOut] && call.options.mode == RotaryMode::kInterleaveHalf;
-  if (call.wants_sums() && (plan.chunks > 1 || (shuffles && plan.segments > 1))) {
-    plan.single_terms = false;
+  if (plan.keeps_partials()) {
     const std::int64_t elements = plan.table_rows * plan.pairs * (plan.per_pair_tables ? 1 : 2);
     const std::int64_t element_bytes = 2 * static_cast<std::int64_t>(sizeof(double)) * (f64 ? 2 : 1);
     plan.partials_bytes = static_cast<std::size_t>(SaturatingMul(SaturatingMul(plan.chunks, elements), element_bytes));
   }
-  if (shuffles && 2 * plan.pairs > kStackRowElements) {
+  if (Shuffles(call) && 2 * plan.pairs > kStackRowElements) {
     plan.row_buffer_bytes = static_cast<std::size_t>(2 * plan.pairs) * SizeOf(plan.type);
   }
 }
@@ -259,7 +237,22 @@ std::size_t RotaryPlanData::workspace_bytes() const {
   return bytes == 0 ? 0 : bytes + alignof(double) - 1;  // room to align
 }
 
-std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes) {
+bool RotaryPlanData::keeps_partials() const {
+  return call.wants_sums() && (chunks > 1 || (Shuffles(call) && segments > 1));
+}
+
+std::int64_t RotaryPlanData::row_elements() const {
+  const bool half = call.options.mode == RotaryMode::kQuarter && steps_a_row == 1;
+  return call.views[kOut].shape.back() / (half ? 2 : 1);
+}
+
+bool RotaryPlanData::rows_fit_stage() const {
+  return call.given[kOut] && !maps[kOut].IsStrided() && segments == 1 &&
+         row_elements() <= kStageBytes / 4 / static_cast<std::int64_t>(SizeOf(type));
+}
+
+std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes,
+                                                     const ForcedRotaryWays& forced) {
   auto owned = std::make_shared<RotaryPlanData>();
   RotaryPlanData& plan = *owned;
   plan.call = call;
@@ -279,8 +272,9 @@ std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std
   MakeLoops(call, plan);
   PassChannels(call, plan);
   CutTerms(plan);
-  CutRows(call, plan);
+  CutRows(call, forced, plan);
   ShareWork(call, other_bytes, plan);
+  plan.ways.stores = ChooseWay(StoreWays(), plan, forced.stores);
   PlanWorkspace(call, plan);
   return owned;
 }
@@ -308,19 +302,22 @@ std::string DescribeRow(const RotaryPlanData& plan) {
   std::string text = "row: " + Count(plan.pairs, "pair") + ", read " + DescribeMap(plan.maps[kIn]);
   if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
   text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]);
-  return text + (plan.direct_tables ? ", read where they are used\n" : ", prepared\n");
+  return text + ", " + NameOf(TableWays(), plan.ways.tables) + "\n";
 }
 
 std::string DescribeBlocks(const RotaryPlanData& plan) {
   return "blocks: " + Count(plan.tiles, "tile") + " of at most " + Count(plan.tile_rows, "table row") + " (" +
          std::to_string(plan.panel_rows) + " at a time) x " + Count(plan.chunks, "chunk") + " of at most " +
          Count(plan.chunk_rows, "row") + " x " + Count(plan.segments, "part") + " of at most " +
-         Count(plan.segment_pairs, "pair") + "; " + Count(plan.visit_rows, "row") + " a visit\n";
+         Count(plan.segment_pairs, "pair") + "; " + Count(plan.visit_rows, "row") + " a visit, " +
+         NameOf(VisitWays(), plan.ways.visits) + "\n";
 }
 
-std::string DescribeSums(const SumTree& tree) {
+std::string DescribeSums(const RotaryPlanData& plan) {
+  const SumTree& tree = plan.tree;
   return "sums: " + Count(tree.terms, "term") + " in " + Count(tree.chunks, "chunk") + " of at most " +
-         std::to_string(tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) + "\n";
+         std::to_string(tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) + ", " +
+         NameOf(SumWays(), plan.ways.sums) + "\n";
 }
 
 }  // namespace
@@ -334,9 +331,9 @@ std::string Describe(const RotaryPlanData& plan) {
   text += DescribeLoops("kept loops:", operand, plan.kept);
   text += DescribeLoops("summed loops:", operand, plan.summed);
   text += DescribeRow(plan) + DescribeBlocks(plan);
-  if (plan.call.wants_sums()) text += DescribeSums(plan.tree);
+  if (plan.call.wants_sums()) text += DescribeSums(plan);
   if (plan.call.given[kOut]) {
-    text += std::string("stores: ") + (plan.large_output ? "streaming where aligned" : "through the cache") + "\n";
+    text += std::string("stores: ") + NameOf(StoreWays(), plan.ways.stores) + "\n";
   }
   return text + "threads: " + std::to_string(plan.num_threads) +
          "\nworkspace: " + std::to_string(plan.workspace_bytes()) + " bytes\n";

@@ -20,6 +20,7 @@
 #include "core/sum_tree.h"
 #include "ops/rotary/kernels.h"
 #include "ops/rotary/validate.h"
+#include "ops/rotary/ways.h"
 
 namespace gyrograd::internal {
 
@@ -59,21 +60,20 @@ struct RotaryPlanData {
   std::vector<RotaryAxis> summed;                                  // one step, one more row under the same table row
   std::int64_t table_rows = 1;                                     // steps of the kept axes
   std::int64_t rows_per_table_row = 1;                             // steps of the summed axes
-  std::array<PassedChannels, 2> passed;
-  std::int64_t table_rows_per_row = 1;  // 2 in quarter mode: passed channels are copied with the first
+  std::int64_t steps_a_row =
+      1;  // of the innermost kept axis: 2 where quarter mode's two steps are an axis of their own
+  std::array<PassedChannels, 2> passed;  // copied with a row's first step
 
   SumTree tree;  // counts terms; per-pair tables have two terms a row
   std::int64_t rows_per_run = SumTree::kRunTerms;
-  std::int64_t chunks = 1;  // the tree's; without sums, enough of them to share the work
+  std::int64_t chunks = 1;  // the tree's, or all in one; without sums, enough of them to share the work
   std::int64_t chunk_rows = 1;
 
   std::int64_t segment_pairs = 0;
   std::int64_t segments = 1;
-  bool is_near = false;                  // rows under one table row lie closer than those under its neighbour
-  bool direct_tables = false;            // read where they are used; else their coefficients are made for a panel
-  bool single_terms = false;             // every sum is one product, written as it is made
+  RotaryWays ways;
   std::int64_t panel_rows = 1;           // table rows worked on together
-  std::int64_t prepared_panel_rows = 1;  // the same where coefficients are made for them, if direct_tables may not be
+  std::int64_t prepared_panel_rows = 1;  // the same where coefficients are made for them whatever the way
   std::int64_t tile_rows = 1;            // table rows of a block, a multiple of panel_rows
   std::int64_t tiles = 1;
   std::int64_t visit_rows = 1;
@@ -88,13 +88,24 @@ struct RotaryPlanData {
   const RotaryKernels* kernels = nullptr;
 
   std::size_t workspace_bytes() const;
+  bool is_near() const { return ways.visits == VisitWay::kNear; }
+  bool reads_tables() const { return ways.tables == TableWay::kDirect; }
+  bool keeps_partials() const;
+  bool passes() const { return passed[0].count + passed[1].count > 0; }
+  // Of the output, what one table row has a part in: a row, or a half of it where quarter mode's steps are merged.
+  std::int64_t row_elements() const;
+  bool rows_fit_stage() const;
 };
 
 // Rows up to this long are laid out anew in a backend's scratch memory (interleave-half in place).
 inline constexpr std::int64_t kStackRowElements = 4096;
 
+// Rows that are staged are put together in a piece of the nearest cache, a row in a quarter of it or less.
+inline constexpr std::int64_t kStageBytes = 8192;
+
 // call must have passed ValidateViews. `other_bytes` are moved by the same work beside the call's own.
-std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes = 0);
+std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes = 0,
+                                                     const ForcedRotaryWays& forced = {});
 
 std::string Describe(const RotaryPlanData& plan);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "core/machine.h"
 #include "core/parallel.h"
 #include "core/partition.h"
 #include "core/zeros.h"
@@ -15,22 +16,20 @@
 namespace gyrograd::internal {
 namespace {
 
-// Whole cache lines, or the processor would read what it is to pass by.
-bool LinesAligned(const RotaryPlanData& plan, const RotaryAddresses& data, int operand) {
-  const auto size = static_cast<std::int64_t>(SizeOf(plan.call.views[operand].dtype));
-  const auto aligned = [size](std::int64_t elements) { return elements * size % kCacheLine == 0; };
-  const PairMap& map = plan.maps[operand];
-  const bool split = map.IsSplit() && aligned(map.member_stride) && aligned(plan.pairs);
-  const bool interleaved = map.IsInterleaved() && aligned(2 * plan.pairs);
-  bool all = (split || interleaved) && aligned(map.offset);
-  for (const RotaryAxis& axis : plan.kept) all = all && aligned(axis.strides[operand]);
-  for (const RotaryAxis& axis : plan.summed) all = all && aligned(axis.strides[operand]);
-  return all && reinterpret_cast<std::uintptr_t>(data[operand]) % kCacheLine == 0;
+bool StartsLine(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kCacheLine == 0; }
+
+// The plan's way, or the next one that the addresses allow. Lines that are read, too, are in the cache.
+StoreWay StoresTo(const RotaryPlanData& plan, const RotaryAddresses& data) {
+  if (data[kOut] == data[kIn] || data[kOut] == data[kX]) return StoreWay::kCached;
+  if (plan.ways.stores == StoreWay::kCached || StartsLine(data[kOut])) return plan.ways.stores;
+  return MayStage(plan) ? StoreWay::kStaged : StoreWay::kCached;
 }
 
-// Whether stores to an output may pass the cache by: it is absent, or not read as well and made of whole lines.
-bool MayStream(const RotaryPlanData& plan, const RotaryAddresses& data, int operand, int input) {
-  return data[operand] == nullptr || (data[operand] != data[input] && LinesAligned(plan, data, operand));
+// Whether stores to a table's gradient may pass the cache by: it is absent, or not read as well and made of whole
+// lines.
+bool MayStreamSums(const RotaryPlanData& plan, const RotaryAddresses& data, int operand, int table) {
+  return data[operand] == nullptr ||
+         (data[operand] != data[table] && StartsLine(data[operand]) && RowsAreWholeLines(plan, operand));
 }
 
 // Whether there is anything for kernels to do; what there is without them is done.
@@ -95,8 +94,9 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
   char* const aligned = static_cast<char*>(workspace) + (alignof(double) - address % alignof(double)) % alignof(double);
   run.partials = reinterpret_cast<double*>(aligned);
   run.row_buffers = aligned + plan.partials_bytes;
-  run.stream = plan.large_output && data[kOut] != data[kX] && MayStream(plan, data, kOut, kIn);
-  run.stream_sums = plan.large_output && MayStream(plan, data, kDcos, kCos) && MayStream(plan, data, kDsin, kSin);
+  run.stores = StoresTo(plan, data);
+  run.stream_sums =
+      plan.large_output && MayStreamSums(plan, data, kDcos, kCos) && MayStreamSums(plan, data, kDsin, kSin);
   run.in_place_shuffle =
       data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
   run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;

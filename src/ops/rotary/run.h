@@ -13,9 +13,6 @@
 
 namespace gyrograd::internal {
 
-// Stores that pass the cache by write whole lines of this size.
-inline constexpr std::int64_t kCacheLine = 64;
-
 // What a backend runs: what depends on addresses is decided here.
 RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, void* workspace);
 

@@ -204,8 +204,7 @@ struct Turned {
 };
 
 // The positions that turn, as a rotary call without sums.
-void AddRotary(const NormRopeCall& call, std::size_t index, std::int64_t other_bytes,
-               std::vector<RotaryPiece>& rotaries) {
+void AddRotary(const NormRopeCall& call, std::size_t index, std::optional<StoreWay> forced, NormRopePlanData& plan) {
   const SegmentCall& segment = call.segments[index];
   const std::array<std::array<int, 2>, 4> operands = {
       {{Operand::kIn, kIn}, {Operand::kOut, kOut}, {Operand::kCos, kCos}, {Operand::kSin, kSin}}};
@@ -225,8 +224,8 @@ void AddRotary(const NormRopeCall& call, std::size_t index, std::int64_t other_b
     rotary.given[to] = true;
     piece.offsets[to] = views.back().offset;
   }
-  piece.plan = MakeRotaryPlan(rotary, other_bytes);
-  rotaries.push_back(std::move(piece));
+  piece.plan = MakeRotaryPlan(rotary, plan.bytes_moved, {.stores = forced});
+  plan.rotaries.push_back(std::move(piece));
 }
 
 // ---- all
@@ -241,7 +240,7 @@ std::int64_t BytesMoved(const NormRopeCall& call) {
   return bytes;
 }
 
-void AddPieces(const NormRopeCall& call, std::size_t index, std::int64_t all_bytes, NormRopePlanData& plan) {
+void AddPieces(const NormRopeCall& call, std::size_t index, std::optional<StoreWay> forced, NormRopePlanData& plan) {
   const SegmentCall& segment = call.segments[index];
   if (!segment.wants_outputs(call.forward)) return;
   const bool statistics = call.forward && (segment.given[Operand::kMean] || segment.given[Operand::kRstd]);
@@ -258,7 +257,7 @@ void AddPieces(const NormRopeCall& call, std::size_t index, std::int64_t all_byt
   const std::int64_t first = turns ? segment.rope_first : 0;
   const std::int64_t last = turns ? first + segment.rope_rows : 0;
   AddCopy(call, index, 0, first, plan.copies);
-  if (turns && segment.head_dim > 0) AddRotary(call, index, all_bytes, plan.rotaries);
+  if (turns && segment.head_dim > 0) AddRotary(call, index, forced, plan);
   AddCopy(call, index, last, segment.sequence, plan.copies);
 }
 
@@ -300,18 +299,27 @@ std::int64_t CopyPiece::blocks() const { return CeilDiv(rows, block_rows); }
 
 std::int64_t RowPart::padded() const { return SaturatingMul(members(), RoundUp(count, kPad)); }
 
-std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call) {
+WayList<StoreWay, NormRopePlanData> NormStoreWays() {
+  constexpr auto kPasses = [](const NormRopePlanData& plan) { return plan.bytes_moved / 2 >= LastLevelCacheBytes(); };
+  static constexpr WayEntry<StoreWay, NormRopePlanData> kWays[] = {
+      {StoreWay::kStreamed, "past the cache where lines are whole", Always, kPasses},
+      {StoreWay::kCached, "through the cache", Always, Always},
+  };
+  return kWays;
+}
+
+std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call, std::optional<StoreWay> forced) {
   auto owned = std::make_shared<NormRopePlanData>();
   NormRopePlanData& plan = *owned;
   plan.call = call;
   plan.call.Detach();
   plan.kernels = FindNormRopeKernels(call.execution.cpu_target);
-  const std::int64_t bytes = BytesMoved(call);
-  for (std::size_t i = 0; i < call.segments.size(); ++i) AddPieces(call, i, bytes, plan);
-  const bool large = bytes / 2 >= LastLevelCacheBytes();
-  for (NormPiece& piece : plan.norms) piece.large = large;
-  for (CopyPiece& piece : plan.copies) piece.large = large;
-  plan.num_threads = ThreadsFor(bytes, Blocks(plan), call.execution.num_threads);
+  plan.bytes_moved = BytesMoved(call);
+  for (std::size_t i = 0; i < call.segments.size(); ++i) AddPieces(call, i, forced, plan);
+  const StoreWay stores = ChooseWay(NormStoreWays(), plan, forced);
+  for (NormPiece& piece : plan.norms) piece.stores = stores;
+  for (CopyPiece& piece : plan.copies) piece.stores = stores;
+  plan.num_threads = ThreadsFor(plan.bytes_moved, Blocks(plan), call.execution.num_threads);
   PlanWorkspace(plan);
   return owned;
 }
@@ -336,7 +344,7 @@ std::string DescribeNorm(const NormRopeCall& call, const NormPiece& piece) {
   }
   text += "\n  " + Count(piece.chunks, "chunk", "chunks") + " of " +
           Count(piece.chunk_positions, "position", "positions") + ", " + Count(piece.visit_rows, "row", "rows") +
-          " a visit, stores " + (piece.large ? "streaming where aligned" : "through the cache") + "\n";
+          " a visit, stores " + NameOf(NormStoreWays(), piece.stores) + "\n";
   return text;
 }
 

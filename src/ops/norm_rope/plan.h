@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,7 @@ struct NormPiece {
   std::int64_t chunks = 1;
   std::int64_t chunk_positions = 1;
   std::int64_t visit_rows = 1;
-  bool large = false;
+  StoreWay stores = StoreWay::kCached;
 
   std::int64_t scratch_bytes = 0;   // a thread's
   std::int64_t partials_at = 0;     // in the workspace
@@ -95,7 +96,7 @@ struct CopyPiece {
   std::int64_t rows = 1;       // steps of the outer loops
   std::int64_t block_rows = 1;
   std::int64_t ahead = 0;  // from a row to the one that is read soon; 0: its neighbour, which needs no asking for
-  bool large = false;
+  StoreWay stores = StoreWay::kCached;
 
   std::int64_t blocks() const;
 };
@@ -109,6 +110,7 @@ struct RotaryPiece {
 
 struct NormRopePlanData {
   NormRopeCall call;  // detached
+  std::int64_t bytes_moved = 0;
   std::vector<NormPiece> norms;
   std::vector<RotaryPiece> rotaries;
   std::vector<CopyPiece> copies;
@@ -124,8 +126,12 @@ struct NormRopePlanData {
 inline constexpr std::int64_t kStackScratchBytes = 49152;
 inline constexpr std::int64_t kWorkspaceAlignment = 64;
 
-// call must have passed ValidateViews.
-std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call);
+// How rows with norm, and rows that are copied, are written; the others have a rotary call's ways.
+WayList<StoreWay, NormRopePlanData> NormStoreWays();
+
+// call must have passed ValidateViews. `forced`: what a test wants of all rows.
+std::shared_ptr<const NormRopePlanData> MakeNormRopePlan(const NormRopeCall& call,
+                                                         std::optional<StoreWay> forced = std::nullopt);
 
 std::string Describe(const NormRopePlanData& plan);
 

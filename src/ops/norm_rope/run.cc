@@ -87,7 +87,8 @@ class Runner {
     const void* const out = run.data[Operand::kOut];
     const bool on_in = out == run.data[Operand::kIn];
     run.copies_rows = piece.swaps_pairs && on_in;
-    run.stream = piece.large && !on_in && out != run.data[Operand::kX] && LinesAligned(piece, out);
+    run.stream =
+        piece.stores == StoreWay::kStreamed && !on_in && out != run.data[Operand::kX] && LinesAligned(piece, out);
     return run;
   }
 
@@ -134,7 +135,7 @@ class Runner {
     if (run.in == run.out) return;
     const auto size = static_cast<std::int64_t>(piece.element_bytes);
     const auto aligned = [size](std::int64_t elements) { return elements * size % kCacheLine == 0; };
-    run.stream = piece.large && reinterpret_cast<std::uintptr_t>(run.out) % kCacheLine == 0 &&
+    run.stream = piece.stores == StoreWay::kStreamed && reinterpret_cast<std::uintptr_t>(run.out) % kCacheLine == 0 &&
                  aligned(piece.out_offset) && aligned(piece.row.extent) && piece.row.strides[0] == 1 &&
                  piece.row.strides[1] == 1 &&
                  std::ranges::all_of(piece.outer, [&](const Axis<2>& axis) { return aligned(axis.strides[1]); });

@@ -44,10 +44,10 @@ struct RotaryWays {
 
 // What a test wants; a way that a call does not allow is not taken.
 struct ForcedRotaryWays {
-  std::optional<VisitWay> visits;
-  std::optional<TableWay> tables;
-  std::optional<SumWay> sums;
-  std::optional<StoreWay> stores;
+  std::optional<VisitWay> visits = std::nullopt;
+  std::optional<TableWay> tables = std::nullopt;
+  std::optional<SumWay> sums = std::nullopt;
+  std::optional<StoreWay> stores = std::nullopt;
 };
 
 WayList<VisitWay, RotaryPlanData> VisitWays();

@@ -283,7 +283,7 @@ class NormRunner {
   std::int64_t Ahead(const RowStrides& strides) const {
     if (IsNear(piece_.in) && IsNear(piece_.x)) return 0;
     const std::int64_t bytes = piece_.heads * piece_.head_dim * static_cast<std::int64_t>(sizeof(T));
-    return strides.sequence * std::max<std::int64_t>(1, kAheadBytes / std::max<std::int64_t>(1, bytes));
+    return strides.sequence * std::max<std::int64_t>(1, kAheadBytes / 2 / std::max<std::int64_t>(1, bytes));
   }
 
   void StartRows(std::int64_t b, std::int64_t s, std::int64_t n, std::int64_t rows) {

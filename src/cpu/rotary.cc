@@ -302,9 +302,9 @@ class BlockRunner {
 
   // Far enough for memory to answer.
   std::int64_t RowsAhead(int operand) const {
-    constexpr std::int64_t kElements = kAheadBytes / kSize;
+    const std::int64_t elements = kAheadBytes / kSize / (sums_ ? 2 : 1);
     const std::int64_t step = std::abs(summed_steps_[operand]);
-    return step == 0 ? 0 : std::max<std::int64_t>(1, kElements / step);
+    return step == 0 ? 0 : std::max<std::int64_t>(1, elements / step);
   }
 
   // From one of the last `left` of `count` rows to the row that is RowsAhead on, under the next table row if need be.

@@ -16,7 +16,7 @@ namespace gyrograd::internal {
 namespace HWY_NAMESPACE {
 
 inline constexpr std::int64_t kLineBytes = 64;
-inline constexpr std::int64_t kAheadBytes = 4096;  // far enough for memory to answer
+inline constexpr std::int64_t kAheadBytes = 8192;  // of all that is read: far enough for memory to answer
 
 // `rows` rows under each of `table_rows` table rows, both at equal distances. Rows under one table row are in the order
 // of their terms. Pointers are those of the first table row and of its first row; steps in elements.
@@ -196,7 +196,20 @@ void VisitRows(const RowGroup<T>& first) {
     ForSteps<C>(group.pairs, [&group](std::int64_t p, std::int64_t count, auto full) {
       VisitStep<T, kRead, kWrite, Source, kSums, full()>(group, p, count);
     });
-    group.Skip(1, 0);
+    // Skip(1, 0), of what this kernel uses
+    group.in.row += group.table_steps[kIn];
+    group.out.row += group.table_steps[kOut];
+    if constexpr (kSums != Sums::kNone) group.x.row += group.table_steps[kX];
+    if constexpr (std::is_same_v<Source, Prepared>) group.coefficients += group.row_values;
+    if constexpr (std::is_same_v<Source, FromTables>) {
+      group.cos.row += group.table_steps[kCos];
+      group.sin.row += group.table_steps[kSin];
+    }
+    if constexpr (kSums == Sums::kPerChannel || kSums == Sums::kPerPair) group.runs += group.row_values;
+    if constexpr (kSums == Sums::kSingle) {
+      if (group.dcos.row != nullptr) group.dcos.row += group.table_steps[kDcos];
+      if (group.dsin.row != nullptr) group.dsin.row += group.table_steps[kDsin];
+    }
   }
 }
 

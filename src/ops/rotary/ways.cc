@@ -19,9 +19,14 @@ using Plan = RotaryPlanData;
 
 bool HasSummedRows(const Plan& plan) { return !plan.summed.empty(); }
 
+// In all that is read: what is written goes where it may.
 bool RowsUnderOneTableRowLieCloser(const Plan& plan) {
+  if (plan.summed.empty()) return false;
   const std::size_t kept = plan.kept.size() - (plan.steps_a_row == 2 ? 1 : 0);
-  return kept == 0 || std::abs(plan.summed.back().strides[kIn]) < std::abs(plan.kept[kept - 1].strides[kIn]);
+  const auto closer = [&](int operand) {
+    return std::abs(plan.summed.back().strides[operand]) < std::abs(plan.kept[kept - 1].strides[operand]);
+  };
+  return kept == 0 || (closer(kIn) && (!plan.call.wants_sums() || closer(kX)));
 }
 
 // ---- tables and sums

@@ -46,8 +46,8 @@ class Shares {
     pieces_ = threads_ * std::clamp<std::int64_t>(items / (threads_ * kItemsOfAPiece), 1, kMostPieces);
     pieces_ = std::min(pieces_, items);
     for (int thread = 0; thread < threads_; ++thread) {
-      pieces_left_[thread].value.store(Pack(pieces_ * thread / threads_, pieces_ * (thread + 1) / threads_),
-                                       std::memory_order_relaxed);
+      LeftOf(thread).value.store(Pack(pieces_ * thread / threads_, pieces_ * (thread + 1) / threads_),
+                                 std::memory_order_relaxed);
     }
   }
 
@@ -66,9 +66,12 @@ class Shares {
   }
 
  private:
-  struct alignas(64) Left {  // the pieces [first, last) that nobody has taken
+  struct alignas(16) Left {  // the pieces [first, last) that nobody has taken
     std::atomic<std::uint64_t> value;
   };
+
+  // As far apart as there is room for: threads that share a cache line would wait for each other.
+  Left& LeftOf(int share) { return pieces_left_[share * (kMaxThreads / threads_)]; }
 
   static std::uint64_t Pack(std::int64_t first, std::int64_t last) {
     return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint64_t>(last);
@@ -81,7 +84,7 @@ class Shares {
 
   // -1 where the share is empty.
   std::int64_t TakePiece(int share, bool front) {
-    std::atomic<std::uint64_t>& left = pieces_left_[share].value;
+    std::atomic<std::uint64_t>& left = LeftOf(share).value;
     std::uint64_t seen = left.load(std::memory_order_relaxed);
     for (;;) {
       const auto first = static_cast<std::int64_t>(seen >> 32), last = static_cast<std::int64_t>(seen & 0xffffffffu);

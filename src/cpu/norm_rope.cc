@@ -80,7 +80,7 @@ class NormRunner {
  public:
   NormRunner(const NormRun& run, char* scratch) : run_(run), piece_(*run.piece) {
     // Stores that pass the cache by fill whole lines at once, or go through a row in order.
-    const bool lines = kStepPairs<C> * static_cast<std::int64_t>(sizeof(T)) >= kLineBytes;
+    const bool lines = kStepPairs<C> * static_cast<std::int64_t>(sizeof(T)) >= kCacheLine;
     visit_rows_ = run.stream && !lines ? 1 : piece_.visit_rows;
     Carve(reinterpret_cast<C*>(scratch));
     KeepParameters();
@@ -434,14 +434,6 @@ void AddChunks(const NormRun& run) {
 
 // ---- copies
 
-// Whole lines, past the cache.
-void StreamBytes(const unsigned char* in, unsigned char* out, std::int64_t bytes) {
-  const hn::ScalableTag<std::uint8_t> d;
-  for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(hn::MaxLanes(d))) {
-    hn::Stream(hn::LoadU(d, in + i), d, out + i);
-  }
-}
-
 template <class Element>
 void CopyElements(const Axis<2>& row, const Element* in, Element* out) {
   for (std::int64_t i = 0; i < row.extent; ++i) out[i * row.strides[1]] = in[i * row.strides[0]];
@@ -478,7 +470,8 @@ void CopyRows(const CopyRun& run, std::int64_t begin, std::int64_t end) {
 }
 
 const NormRopeKernels* NormRopeKernelTable() {
-  static constexpr NormRopeKernels kKernels = {TargetName(), RunNormBlocks, AddChunks, CopyRows};
+  static constexpr NormRopeKernels kKernels = {TargetName(), HWY_TARGET != HWY_EMU128, RunNormBlocks, AddChunks,
+                                               CopyRows};
   return &kKernels;
 }
 

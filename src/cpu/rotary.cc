@@ -16,11 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace gyrograd::internal {
 namespace HWY_NAMESPACE {
 
-// A panel's values: coefficients, runs and totals, each where it is needed. The plan sees to it that they fit.
-inline constexpr std::size_t kScratchBytes = 49152;
-// Rows are laid out anew at its end: of several segments, while none is in work; of one, beside its values (which take
-// no more than 32 KiB where coefficients are among them: kPanelPairs and kPanelPairsWithSums of plan.cc).
+// A panel's values: coefficients, runs and totals, each where it is needed. The plan sees to it that they take no more
+// than 36 KiB (kPanelPairs of plan.cc).
+inline constexpr std::size_t kScratchBytes = 45056;
+// Rows are staged, or laid out anew, at its end: the latter, of several segments, while none is in work.
 inline constexpr std::size_t kShuffleSegmentBytes = 8192;
+static_assert(kStageBytes + 36 * 1024 <= kScratchBytes);
 static_assert(kStackRowElements * sizeof(double) <= kScratchBytes);
 
 // ---- the chunks' totals
@@ -53,7 +54,7 @@ class BlockRunner {
   using C = Arithmetic<T>;
   using Places = std::array<std::int64_t, kRotaryOperands>;
   using Walk = AxisWalk<kRotaryOperands>;
-  static constexpr std::int64_t kMaxPieces = 64;
+  static constexpr std::int64_t kMaxPieces = 32;
   static constexpr std::int64_t kSize = sizeof(T);
 
  public:
@@ -66,12 +67,9 @@ class BlockRunner {
     summed_steps_ = Walk(plan_.summed, 0).strides();
     one_run_ = plan_.partials_bytes == 0 && plan_.chunk_rows <= plan_.rows_per_run;
     if (plan_.steps_a_row == 1) {
-      row_steps_ = kept_steps_;
+      table_row_steps_ = kept_steps_;
     } else {
-      row_steps_ = plan_.kept.size() < 2 ? Places{} : plan_.kept[plan_.kept.size() - 2].strides;
-    }
-    if (run.stores == StoreWay::kStaged) {
-      stage_ = Stage<T>(plan_.row_elements(), summed_steps_[kOut], row_steps_[kOut]);
+      table_row_steps_ = plan_.kept.size() < 2 ? Places{} : plan_.kept[plan_.kept.size() - 2].strides;
     }
     ChooseKernels();
   }
@@ -87,6 +85,10 @@ class BlockRunner {
     chunk_end_ = std::min(chunk_begin_ + plan_.chunk_rows, plan_.rows_per_table_row);
     HWY_ALIGN unsigned char scratch[kScratchBytes];
     scratch_ = scratch;
+    if (run_.stores == StoreWay::kStaged) {
+      void* const memory = scratch + kScratchBytes - kStageBytes;
+      stage_ = Stage<T>(memory, plan_.row_elements(), summed_steps_[kOut], table_row_steps_[kOut]);
+    }
     Walk walk(plan_.kept, tile_begin);
     for (panel_begin_ = tile_begin; panel_begin_ < tile_end; panel_begin_ += panel_rows_) {
       TakePanel(walk, std::min(run_.panel_rows, tile_end - panel_begin_));
@@ -278,8 +280,8 @@ class BlockRunner {
 
   void VisitNear(const Piece& rows) {
     if (rows.count <= std::min(plan_.visit_rows, plan_.rows_per_run - run_rows_)) {
-      group_.in_ahead = row_steps_[kIn] * std::max<std::int64_t>(1, RowsAhead(kIn) / rows.count);
-      group_.x_ahead = row_steps_[kX] * std::max<std::int64_t>(1, RowsAhead(kX) / rows.count);
+      group_.in_ahead = table_row_steps_[kIn] * std::max<std::int64_t>(1, RowsAhead(kIn) / rows.count);
+      group_.x_ahead = table_row_steps_[kX] * std::max<std::int64_t>(1, RowsAhead(kX) / rows.count);
       VisitPieces(rows);
       return;
     }
@@ -311,7 +313,7 @@ class BlockRunner {
   std::int64_t AheadOf(int operand, std::int64_t left, std::int64_t count) const {
     const std::int64_t rows = RowsAhead(operand);
     const std::int64_t ahead = rows * summed_steps_[operand];
-    return left > rows ? ahead : ahead + row_steps_[operand] - count * summed_steps_[operand];
+    return left > rows ? ahead : ahead + table_row_steps_[operand] - count * summed_steps_[operand];
   }
 
   // `next`: the rows that follow these, fetched meanwhile.
@@ -360,27 +362,31 @@ class BlockRunner {
         batch.Skip(t * steps, r);
         batch.rows = std::min(group_.rows - r, stage_.rows());
         batch.table_rows = std::min(table_rows - t, stage_.table_rows()) * steps;
-        VisitBatch(batch);
+        VisitOnStage(batch);
       }
     }
   }
 
-  void VisitBatch(RowGroup<T>& batch) {
+  void VisitOnStage(RowGroup<T>& batch) {
     T* const out = batch.out.row - maps_[kOut].offset;
     batch.out.row = stage_.data() + maps_[kOut].offset;
     batch.row_steps[kOut] = stage_.row_step();
     if (plan_.steps_a_row == 1) batch.table_steps[kOut] = stage_.table_step();
     kernel_(batch);
     const std::int64_t table_rows = batch.table_rows / plan_.steps_a_row;
-    for (std::int64_t t = 0; plan_.passes() && t < table_rows; ++t) {
+    if (plan_.passes()) PassOnStage(batch, table_rows);
+    stage_.Write(batch.rows, table_rows, out);
+  }
+
+  // Where a row has two steps, a batch is one table row's.
+  void PassOnStage(const RowGroup<T>& batch, std::int64_t table_rows) const {
+    for (std::int64_t t = 0; t < table_rows; ++t) {
       for (std::int64_t r = 0; r < batch.rows; ++r) {
         const T* const in = batch.in.row - in_map_.offset + t * batch.table_steps[kIn] + r * batch.row_steps[kIn];
-        for (const PassedChannels& passed : plan_.passed) {
-          Pass(passed, in, stage_.data() + t * batch.table_steps[kOut] + r * batch.row_steps[kOut]);
-        }
+        T* const staged = stage_.data() + t * batch.table_steps[kOut] + r * batch.row_steps[kOut];
+        for (const PassedChannels& passed : plan_.passed) Pass(passed, in, staged);
       }
     }
-    stage_.Write(batch.rows, table_rows, out);
   }
 
   void AddRunsOf(std::int64_t row, std::int64_t rows) {
@@ -498,7 +504,7 @@ class BlockRunner {
   bool one_run_;  // every sum is one run
   Order sums_order_;
   Places kept_steps_, summed_steps_;  // from one row to the next along the innermost axes
-  Places row_steps_;                  // kept_steps_, or those of the next axis where quarter mode's steps are one
+  Places table_row_steps_;            // kept_steps_, or those of the next axis where quarter mode's steps are one
   RowKernel<T> rotate_ = nullptr;     // adds, too, but for interleave-half in place
   RowKernel<T> add_terms_ = nullptr;
   decltype(TableKernels<T, TableT>::make) read_table_;
@@ -598,7 +604,7 @@ void AddChunks(const RotaryRun& run, std::int64_t begin, std::int64_t end) {
 }
 
 const RotaryKernels* RotaryKernelTable() {
-  static constexpr RotaryKernels kKernels = {TargetName(), kLanes<float> * std::int64_t{sizeof(float)},
+  static constexpr RotaryKernels kKernels = {TargetName(), kStepPairs<float> * std::int64_t{sizeof(float)},
                                              HWY_TARGET != HWY_EMU128, RunBlocks, AddChunks};
   return &kKernels;
 }

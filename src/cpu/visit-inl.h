@@ -7,6 +7,7 @@
 #define GYROGRAD_CPU_VISIT_INL_H_
 #endif
 
+#include "core/machine.h"
 #include "cpu/sums-inl.h"
 #include "hwy/cache_control.h"
 #include "ops/rotary/plan.h"
@@ -15,7 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace gyrograd::internal {
 namespace HWY_NAMESPACE {
 
-inline constexpr std::int64_t kLineBytes = 64;
 inline constexpr std::int64_t kAheadBytes = 8192;  // of all that is read: far enough for memory to answer
 
 // `rows` rows under each of `table_rows` table rows, both at equal distances. Rows under one table row are in the order
@@ -47,8 +47,8 @@ struct RowGroup {
     in.row += skipped_table_rows * table_steps[kIn] + skipped_rows * row_steps[kIn];
     x.row += skipped_table_rows * table_steps[kX] + skipped_rows * row_steps[kX];
     out.row += skipped_table_rows * table_steps[kOut] + skipped_rows * row_steps[kOut];
-    cos.row += skipped_table_rows * table_steps[kCos];
-    sin.row += skipped_table_rows * table_steps[kSin];
+    if (cos.row != nullptr) cos.row += skipped_table_rows * table_steps[kCos];
+    if (sin.row != nullptr) sin.row += skipped_table_rows * table_steps[kSin];
     if (dcos.row != nullptr) dcos.row += skipped_table_rows * table_steps[kDcos];
     if (dsin.row != nullptr) dsin.row += skipped_table_rows * table_steps[kDsin];
     coefficients += skipped_table_rows * row_values;
@@ -56,8 +56,21 @@ struct RowGroup {
   }
 };
 
+// Past the cache, but for the lines that are not whole.
+inline void StreamBytes(const unsigned char* from, unsigned char* to, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto into_line = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kCacheLine);
+  const std::int64_t first = std::min(bytes, (kCacheLine - into_line) % kCacheLine);
+  const std::int64_t last = first + (bytes - first) / kCacheLine * kCacheLine;
+  std::memcpy(to, from, static_cast<std::size_t>(first));
+  for (std::int64_t i = first; i < last; i += static_cast<std::int64_t>(hn::MaxLanes(d))) {
+    hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
+  std::memcpy(to + last, from + last, static_cast<std::size_t>(bytes - last));
+}
+
 HWY_INLINE void FetchBytes(const void* from, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 1);
+  for (std::int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 1);
 }
 
 // Asks for what a step reads of the row `ahead` elements on, into the second-level cache: the first level's few misses

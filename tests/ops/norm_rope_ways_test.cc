@@ -49,6 +49,12 @@ std::vector<std::uint64_t> BitsOf(const Tensors& tensors, const std::vector<cons
   for (const internal::NormPiece& piece : plan->norms) {
     EXPECT_EQ(piece.stores, stores == StoreWay::kStaged ? StoreWay::kCached : stores);
   }
+  for (const internal::CopyPiece& piece : plan->copies) {
+    EXPECT_EQ(piece.stores, stores == StoreWay::kStaged ? StoreWay::kCached : stores);
+  }
+  for (const internal::RotaryPiece& piece : plan->rotaries) {
+    EXPECT_TRUE(stores != StoreWay::kCached || piece.plan->ways.stores == stores);
+  }
   std::vector<std::byte> workspace(plan->workspace_bytes);
   EXPECT_TRUE(Ok(RunChecked(*plan, AddressesOf(call), workspace.data(), workspace.size())));
   for (const Tensor* output : outputs) EXPECT_TRUE(output->GuardsIntact("an output")) << tensors.problem;

@@ -34,6 +34,7 @@ struct CopyRun {
 
 struct NormRopeKernels {
   const char* name;  // of the CPU target
+  bool streams;      // there are stores that pass the cache by
   // Computes blocks (chunks) begin .. end - 1.
   void (*run_blocks)(const NormRun& run, int thread, std::int64_t begin, std::int64_t end);
   // Adds the chunks' totals and rounds them, once all blocks are done.

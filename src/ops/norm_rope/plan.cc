@@ -300,7 +300,9 @@ std::int64_t CopyPiece::blocks() const { return CeilDiv(rows, block_rows); }
 std::int64_t RowPart::padded() const { return SaturatingMul(members(), RoundUp(count, kPad)); }
 
 WayList<StoreWay, NormRopePlanData> NormStoreWays() {
-  constexpr auto kPasses = [](const NormRopePlanData& plan) { return plan.bytes_moved / 2 >= LastLevelCacheBytes(); };
+  constexpr auto kPasses = [](const NormRopePlanData& plan) {
+    return plan.kernels->streams && plan.bytes_moved / 2 >= LastLevelCacheBytes();
+  };
   static constexpr WayEntry<StoreWay, NormRopePlanData> kWays[] = {
       {StoreWay::kStreamed, "past the cache where lines are whole", Always, kPasses},
       {StoreWay::kCached, "through the cache", Always, Always},

@@ -18,6 +18,7 @@
 #include "ops/norm_rope/call.h"
 #include "ops/norm_rope/kernels.h"
 #include "ops/rotary/plan.h"
+#include "ops/rotary/ways.h"
 
 namespace gyrograd::internal {
 
@@ -109,8 +110,8 @@ struct RotaryPiece {
 };
 
 struct NormRopePlanData {
-  NormRopeCall call;  // detached
-  std::int64_t bytes_moved = 0;
+  NormRopeCall call;             // detached
+  std::int64_t bytes_moved = 0;  // of rows, in and out
   std::vector<NormPiece> norms;
   std::vector<RotaryPiece> rotaries;
   std::vector<CopyPiece> copies;

@@ -133,12 +133,8 @@ class Runner {
     run.in = Address(piece.segment, Operand::kIn);
     run.out = const_cast<void*>(Address(piece.segment, Operand::kOut));
     if (run.in == run.out) return;
-    const auto size = static_cast<std::int64_t>(piece.element_bytes);
-    const auto aligned = [size](std::int64_t elements) { return elements * size % kCacheLine == 0; };
-    run.stream = piece.stores == StoreWay::kStreamed && reinterpret_cast<std::uintptr_t>(run.out) % kCacheLine == 0 &&
-                 aligned(piece.out_offset) && aligned(piece.row.extent) && piece.row.strides[0] == 1 &&
-                 piece.row.strides[1] == 1 &&
-                 std::ranges::all_of(piece.outer, [&](const Axis<2>& axis) { return aligned(axis.strides[1]); });
+    run.stream = piece.stores == StoreWay::kStreamed &&
+                 piece.row.extent * static_cast<std::int64_t>(piece.element_bytes) >= kMinStagedRowBytes;
     const std::int64_t begin = block * piece.block_rows;
     plan_.kernels->copy_rows(run, begin, std::min(begin + piece.block_rows, piece.rows));
   }

@@ -28,9 +28,9 @@ struct RotaryRun {
 };
 
 struct RotaryKernels {
-  const char* name;  // of the CPU target
-  std::int64_t vector_bytes;
-  bool streams;  // there are stores that pass the cache by
+  const char* name;           // of the CPU target
+  std::int64_t member_bytes;  // of one member of a step of pairs, in the arithmetic type
+  bool streams;               // there are stores that pass the cache by
   // Computes blocks begin .. end - 1.
   void (*run_blocks)(const RotaryRun& run, int thread, std::int64_t begin, std::int64_t end);
   // Adds the chunk totals of table rows begin .. end - 1 and rounds them; where the plan has more than one chunk.

@@ -21,7 +21,6 @@ constexpr std::int64_t kVisitBytes = std::int64_t{4} << 10;
 constexpr std::int64_t kNearStretchBytes = std::int64_t{128} << 10;
 constexpr std::int64_t kFarStretchBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kEnoughBlocks = 64;                     // for any number of threads worth having
-constexpr std::int64_t kFewBlocks = 8;                         // for as many as small work is worth
 constexpr std::int64_t kBlockBytes = std::int64_t{256} << 10;  // of dy, x and dx
 constexpr std::int64_t kMinBlockBytes = std::int64_t{32} << 10;
 
@@ -97,9 +96,10 @@ void PassChannels(const RotaryCall& call, RotaryPlanData& plan) {
   plan.passed = {PassedChannels{0, begin}, PassedChannels{end, call.views[kIn].shape.back() - end}};
 }
 
-// The pairs of a panel that the backend's scratch memory holds.
+// The pairs of a panel that the backend's scratch memory holds: coefficients alone, sums alone, or both.
 std::int64_t PanelPairs(const RotaryCall& call, const RotaryPlanData& plan, bool prepared) {
-  const std::int64_t pairs = call.wants_sums() && prepared ? kPanelPairs / 2 : kPanelPairs;
+  const std::int64_t with_sums = prepared ? kPanelPairs / 2 : kPanelPairs / 4 * 3;
+  const std::int64_t pairs = call.wants_sums() ? with_sums : kPanelPairs;
   return plan.type == DType::kF64 ? pairs / 2 : pairs;
 }
 
@@ -108,9 +108,9 @@ std::int64_t RowBytes(const RotaryPlanData& plan) {
 }
 
 // The most table rows of a panel that leave blocks enough. Without sums rows under one table row are shared out, too;
-// far rows are worth their stretches, but where chunks would have been the blocks.
+// far rows are worth their stretches, but not where chunks that would share the work are merged.
 std::int64_t SharedPanelRows(const RotaryCall& call, const RotaryPlanData& plan) {
-  if (!call.wants_sums() || (!plan.is_near() && plan.chunks == plan.tree.chunks)) return plan.table_rows;
+  if (!call.wants_sums() || (!plan.is_near() && plan.ways.sums != SumWay::kMergedChunks)) return plan.table_rows;
   const std::int64_t bytes = std::max<std::int64_t>(1, SaturatingMul(plan.rows_per_table_row, RowBytes(plan)));
   return std::max(plan.table_rows / kEnoughBlocks, CeilDiv(kMinBlockBytes, bytes));
 }
@@ -144,10 +144,6 @@ void CutTerms(RotaryPlanData& plan) {
   plan.rows_per_run = SumTree::kRunTerms / members;
   plan.chunks = plan.tree.chunks;
   plan.chunk_rows = plan.tree.chunk_terms / members;
-  // Chunks of a run each add up as the runs of one chunk do; apart they serve those alone who need the blocks.
-  if (plan.tree.chunk_terms > SumTree::kRunTerms || plan.table_rows < kFewBlocks) return;
-  plan.chunks = 1;
-  plan.chunk_rows = plan.rows_per_table_row;
 }
 
 void CutRows(const RotaryCall& call, const ForcedRotaryWays& forced, RotaryPlanData& plan) {
@@ -158,6 +154,10 @@ void CutRows(const RotaryCall& call, const ForcedRotaryWays& forced, RotaryPlanD
   plan.segment_pairs = std::min(plan.pairs, PanelPairs(call, plan, may_prepare) / plan.steps_a_row);
   plan.segments = CeilDiv(plan.pairs, plan.segment_pairs);
   plan.ways.sums = ChooseWay(SumWays(), plan, forced.sums);
+  if (plan.ways.sums == SumWay::kMergedChunks) {
+    plan.chunks = 1;
+    plan.chunk_rows = plan.rows_per_table_row;
+  }
   plan.panel_rows = PanelRows(call, plan, !plan.reads_tables());
   plan.prepared_panel_rows = PanelRows(call, plan, true);
   plan.visit_rows = plan.is_near() ? NearVisitRows(plan) : kFarVisitRows;
@@ -247,8 +247,8 @@ std::int64_t RotaryPlanData::row_elements() const {
 }
 
 bool RotaryPlanData::rows_fit_stage() const {
-  return call.given[kOut] && !maps[kOut].IsStrided() && segments == 1 &&
-         row_elements() <= kStageBytes / 4 / static_cast<std::int64_t>(SizeOf(type));
+  const std::int64_t bytes = row_elements() * static_cast<std::int64_t>(SizeOf(type));
+  return !maps[kOut].IsStrided() && segments == 1 && bytes >= kMinStagedRowBytes && bytes <= kStageBytes / 4;
 }
 
 std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes,
@@ -274,7 +274,7 @@ std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std
   CutTerms(plan);
   CutRows(call, forced, plan);
   ShareWork(call, other_bytes, plan);
-  plan.ways.stores = ChooseWay(StoreWays(), plan, forced.stores);
+  if (call.given[kOut]) plan.ways.stores = ChooseWay(StoreWays(), plan, forced.stores);
   PlanWorkspace(call, plan);
   return owned;
 }
@@ -333,7 +333,8 @@ std::string Describe(const RotaryPlanData& plan) {
   text += DescribeRow(plan) + DescribeBlocks(plan);
   if (plan.call.wants_sums()) text += DescribeSums(plan);
   if (plan.call.given[kOut]) {
-    text += std::string("stores: ") + NameOf(StoreWays(), plan.ways.stores) + "\n";
+    text += std::string("stores: ") + NameOf(StoreWays(), plan.ways.stores);
+    text += plan.ways.stores == StoreWay::kCached ? "\n" : ", of an output that starts a cache line\n";
   }
   return text + "threads: " + std::to_string(plan.num_threads) +
          "\nworkspace: " + std::to_string(plan.workspace_bytes()) + " bytes\n";

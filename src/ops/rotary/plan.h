@@ -6,7 +6,8 @@
 //
 // The work is cut, by shape alone, into blocks: (chunk of the sums' terms) x (tile of table rows) x (segment of pairs).
 // A block goes through its tile panel by panel: it prepares the table rows of a panel and goes through the rows under
-// them in the order of the terms, `visit_rows` of one table row at a time.
+// them in the order of the terms, `visit_rows` at a time: as its VisitWay says, of one table row after the other or of
+// all.
 #ifndef GYROGRAD_OPS_ROTARY_PLAN_H_
 #define GYROGRAD_OPS_ROTARY_PLAN_H_
 
@@ -60,8 +61,8 @@ struct RotaryPlanData {
   std::vector<RotaryAxis> summed;                                  // one step, one more row under the same table row
   std::int64_t table_rows = 1;                                     // steps of the kept axes
   std::int64_t rows_per_table_row = 1;                             // steps of the summed axes
-  std::int64_t steps_a_row =
-      1;  // of the innermost kept axis: 2 where quarter mode's two steps are an axis of their own
+  // Of the innermost kept axis: 2 where quarter mode's two steps are an axis of their own.
+  std::int64_t steps_a_row = 1;
   std::array<PassedChannels, 2> passed;  // copied with a row's first step
 
   SumTree tree;  // counts terms; per-pair tables have two terms a row
@@ -73,7 +74,7 @@ struct RotaryPlanData {
   std::int64_t segments = 1;
   RotaryWays ways;
   std::int64_t panel_rows = 1;           // table rows worked on together
-  std::int64_t prepared_panel_rows = 1;  // the same where coefficients are made for them whatever the way
+  std::int64_t prepared_panel_rows = 1;  // the same where coefficients are kept, too: interleave-half in place
   std::int64_t tile_rows = 1;            // table rows of a block, a multiple of panel_rows
   std::int64_t tiles = 1;
   std::int64_t visit_rows = 1;
@@ -100,8 +101,10 @@ struct RotaryPlanData {
 // Rows up to this long are laid out anew in a backend's scratch memory (interleave-half in place).
 inline constexpr std::int64_t kStackRowElements = 4096;
 
-// Rows that are staged are put together in a piece of the nearest cache, a row in a quarter of it or less.
+// Rows that are staged are put together in a piece of the nearest cache, a row in a quarter of it or less. Shorter rows
+// than these cost more on their way than lines that are not read save.
 inline constexpr std::int64_t kStageBytes = 8192;
+inline constexpr std::int64_t kMinStagedRowBytes = 128;
 
 // call must have passed ValidateViews. `other_bytes` are moved by the same work beside the call's own.
 std::shared_ptr<const RotaryPlanData> MakeRotaryPlan(const RotaryCall& call, std::int64_t other_bytes = 0,

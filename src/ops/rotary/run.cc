@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
@@ -95,8 +96,8 @@ RotaryRun PrepareRun(const RotaryPlanData& plan, const RotaryAddresses& data, vo
   run.partials = reinterpret_cast<double*>(aligned);
   run.row_buffers = aligned + plan.partials_bytes;
   run.stores = StoresTo(plan, data);
-  run.stream_sums =
-      plan.large_output && MayStreamSums(plan, data, kDcos, kCos) && MayStreamSums(plan, data, kDsin, kSin);
+  run.stream_sums = plan.large_output && plan.kernels->streams && MayStreamSums(plan, data, kDcos, kCos) &&
+                    MayStreamSums(plan, data, kDsin, kSin);
   run.in_place_shuffle =
       data[kOut] != nullptr && data[kOut] == data[kIn] && plan.call.options.mode == RotaryMode::kInterleaveHalf;
   run.segments_per_block = run.in_place_shuffle ? plan.segments : 1;

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 
 #include "gyrograd/status.h"
 #include "ops/rotary/kernels.h"

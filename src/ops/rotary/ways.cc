@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <vector>
 
 #include "core/machine.h"
 #include "ops/rotary/plan.h"
@@ -21,7 +20,7 @@ bool HasSummedRows(const Plan& plan) { return !plan.summed.empty(); }
 
 // In all that is read: what is written goes where it may.
 bool RowsUnderOneTableRowLieCloser(const Plan& plan) {
-  if (plan.summed.empty()) return false;
+  if (!HasSummedRows(plan)) return false;
   const std::size_t kept = plan.kept.size() - (plan.steps_a_row == 2 ? 1 : 0);
   const auto closer = [&](int operand) {
     return std::abs(plan.summed.back().strides[operand]) < std::abs(plan.kept[kept - 1].strides[operand]);
@@ -56,48 +55,64 @@ bool EverySumIsOneProduct(const Plan& plan) {
          (unturned || plan.ways.tables == TableWay::kDirect) && PairUp(plan, kIn, kX, {kDcos, kDsin});
 }
 
-// ---- stores
-
-// What a kernel writes of a row at a time: two vectors of one member, or of both.
-bool StepsAreWholeLines(const Plan& plan) {
-  const auto arithmetic = static_cast<std::int64_t>(plan.type == DType::kF64 ? sizeof(double) : sizeof(float));
-  const std::int64_t pairs = 2 * plan.kernels->vector_bytes / arithmetic;
-  const std::int64_t elements = plan.maps[kOut].IsSplit() ? pairs : 2 * pairs;
-  return elements * static_cast<std::int64_t>(SizeOf(plan.type)) % kCacheLine == 0;
+// Chunks of a run each add up as the runs of one chunk do.
+bool ChunksAreRuns(const Plan& plan) {
+  return plan.call.wants_sums() && plan.tree.chunks > 1 && plan.tree.chunk_terms <= SumTree::kRunTerms;
 }
 
+// Apart, they serve those alone who need the blocks.
+bool TableRowsAreBlocksEnough(const Plan& plan) { return plan.table_rows >= 8; }
+
+// ---- stores
+
+bool WholeLines(const Plan& plan, int operand, std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(SizeOf(plan.call.views[operand].dtype)) % kCacheLine == 0;
+}
+
+// From row to row, and from step to step of a row, unless these are left out.
+bool DistancesAreWholeLines(const Plan& plan, int operand, bool rows_alone) {
+  const auto whole = [&](const RotaryAxis& axis) { return WholeLines(plan, operand, axis.strides[operand]); };
+  return std::all_of(plan.kept.begin(), plan.kept.end() - (rows_alone ? 1 : 0), whole) &&
+         std::all_of(plan.summed.begin(), plan.summed.end(), whole);
+}
+
+// What a kernel writes of a row at a time: one member of a step, or both side by side.
+bool StepsAreWholeLines(const Plan& plan) {
+  const auto arithmetic = static_cast<std::int64_t>(plan.type == DType::kF64 ? sizeof(double) : sizeof(float));
+  const std::int64_t pairs = plan.kernels->member_bytes / arithmetic;
+  return WholeLines(plan, kOut, plan.maps[kOut].IsSplit() ? pairs : 2 * pairs);
+}
+
+// One strided operand makes a kernel take all for strided.
 bool MayStream(const Plan& plan) {
-  return plan.call.given[kOut] && !plan.passes() && RowsAreWholeLines(plan, kOut) && StepsAreWholeLines(plan);
+  const bool strided = plan.maps[kIn].IsStrided() || (plan.call.wants_sums() && plan.maps[kX].IsStrided());
+  return !plan.passes() && !strided && RowsAreWholeLines(plan, kOut) && StepsAreWholeLines(plan);
 }
 
 bool MayStageLines(const Plan& plan) {
-  return MayStage(plan) || (plan.rows_fit_stage() && RowsAreWholeLines(plan, kOut));
+  return MayStage(plan) || (plan.rows_fit_stage() && WholeLines(plan, kOut, plan.row_elements()) &&
+                            DistancesAreWholeLines(plan, kOut, plan.steps_a_row == 2));
 }
 
 bool PassesTheCache(const Plan& plan) { return plan.large_output && plan.kernels->streams; }
 
-// Short rows cost more on their way than lines that are not read save.
-bool PassesTheCacheStaged(const Plan& plan) {
-  return PassesTheCache(plan) && plan.row_elements() * static_cast<std::int64_t>(SizeOf(plan.type)) >= 2 * kCacheLine;
-}
-
 }  // namespace
 
 bool RowsAreWholeLines(const RotaryPlanData& plan, int operand) {
-  const auto size = static_cast<std::int64_t>(SizeOf(plan.call.views[operand].dtype));
-  const auto whole = [size](std::int64_t elements) { return elements * size % kCacheLine == 0; };
-  const auto whole_steps = [&](const RotaryAxis& axis) { return whole(axis.strides[operand]); };
   const PairMap& map = plan.maps[operand];
-  const bool split = map.IsSplit() && whole(map.member_stride) && whole(plan.pairs);
-  const bool interleaved = map.IsInterleaved() && whole(2 * plan.pairs);
-  return (split || interleaved) && whole(map.offset) && std::ranges::all_of(plan.kept, whole_steps) &&
-         std::ranges::all_of(plan.summed, whole_steps);
+  const bool split =
+      map.IsSplit() && WholeLines(plan, operand, map.member_stride) && WholeLines(plan, operand, plan.pairs);
+  const bool interleaved = map.IsInterleaved() && WholeLines(plan, operand, 2 * plan.pairs);
+  return (split || interleaved) && WholeLines(plan, operand, map.offset) &&
+         DistancesAreWholeLines(plan, operand, false);
 }
 
-// Rows that lie one behind the other are whole lines but for the ends of a batch.
+// Rows that lie one behind the other, as they are visited, are whole lines but for the ends of a batch.
 bool MayStage(const RotaryPlanData& plan) {
-  return plan.rows_fit_stage() && ((!plan.summed.empty() && plan.summed.back().strides[kOut] == plan.row_elements()) ||
-                                   (!plan.kept.empty() && plan.kept.back().strides[kOut] == plan.row_elements()));
+  const bool rows_adjoin = !plan.summed.empty() && plan.summed.back().strides[kOut] == plan.row_elements();
+  const bool tables_adjoin =
+      !plan.is_near() && !plan.kept.empty() && plan.kept.back().strides[kOut] == plan.row_elements();
+  return plan.rows_fit_stage() && (rows_adjoin || tables_adjoin);
 }
 
 WayList<VisitWay, RotaryPlanData> VisitWays() {
@@ -119,6 +134,7 @@ WayList<TableWay, RotaryPlanData> TableWays() {
 WayList<SumWay, RotaryPlanData> SumWays() {
   static constexpr WayEntry<SumWay, Plan> kWays[] = {
       {SumWay::kSingleTerms, "written as they are made", EverySumIsOneProduct, Always},
+      {SumWay::kMergedChunks, "runs of all chunks in one", ChunksAreRuns, TableRowsAreBlocksEnough},
       {SumWay::kRuns, "runs and totals", Always, Always},
   };
   return kWays;
@@ -127,7 +143,7 @@ WayList<SumWay, RotaryPlanData> SumWays() {
 WayList<StoreWay, RotaryPlanData> StoreWays() {
   static constexpr WayEntry<StoreWay, Plan> kWays[] = {
       {StoreWay::kStreamed, "past the cache", MayStream, PassesTheCache},
-      {StoreWay::kStaged, "past the cache, by batches", MayStageLines, PassesTheCacheStaged},
+      {StoreWay::kStaged, "past the cache, by batches", MayStageLines, PassesTheCache},
       {StoreWay::kCached, "through the cache", Always, Always},
   };
   return kWays;

@@ -24,8 +24,9 @@ enum class TableWay {
 
 // How the sums of the tables' gradients are made.
 enum class SumWay {
-  kSingleTerms,  // every sum is one product, written as it is made
-  kRuns,         // runs and totals in near memory, written when all their terms are added
+  kSingleTerms,   // every sum is one product, written as it is made
+  kMergedChunks,  // the tree's chunks are one run each: added as if they were the runs of one
+  kRuns,          // runs and totals in near memory, written, or kept for other chunks, when all their terms are added
 };
 
 // How rows are written.

@@ -334,7 +334,8 @@ std::string Describe(const RotaryPlanData& plan) {
   if (plan.call.wants_sums()) text += DescribeSums(plan);
   if (plan.call.given[kOut]) {
     text += std::string("stores: ") + NameOf(StoreWays(), plan.ways.stores);
-    text += plan.ways.stores == StoreWay::kCached ? "\n" : ", of an output that starts a cache line\n";
+    const bool anywhere = plan.ways.stores == StoreWay::kCached || MayStage(plan);
+    text += anywhere && plan.ways.stores != StoreWay::kStreamed ? "\n" : ", if the output starts a cache line\n";
   }
   return text + "threads: " + std::to_string(plan.num_threads) +
          "\nworkspace: " + std::to_string(plan.workspace_bytes()) + " bytes\n";

@@ -96,11 +96,12 @@ def sized(layout: str, total: int, dtype: str, outputs: str, head_dim: int = HEA
 
 
 def grid(mark: str, total: int, outputs: str, limits: dict[str, float], **fields: object) -> Iterator[Entry]:
+    words = f" {outputs}" if mark == "P7" else ""
     for mode in MODES:
         for layout in LAYOUTS:
             for dtype in TYPES:
                 text = sized(layout, total, dtype, outputs, mode=mode, **fields)
-                yield Entry(mark, f"{dtype} {mode} {layout}", text, limits[dtype])
+                yield Entry(mark, f"{dtype} {mode} {layout}{words}", text, limits[dtype])
 
 
 def same(limit: float) -> dict[str, float]:

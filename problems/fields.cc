@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstddef>
+#include <span>
 
 namespace gyrograd::problems {
 namespace {
@@ -14,14 +15,30 @@ bool ParseNumber(std::string_view text, Number* value) {
   return error == std::errc() && stop == end;
 }
 
-template <class Named, std::size_t count>
-bool ParseNamed(std::string_view text, const Named (&all)[count], Named* value) {
+constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+constexpr RotaryMode kModes[] = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
+                                 RotaryMode::kInterleaveHalf};
+constexpr NormType kNorms[] = {NormType::kNone, NormType::kLayer, NormType::kLayerAffine, NormType::kRms,
+                               NormType::kRmsAffine};
+constexpr ConcatOrder kOrders[] = {ConcatOrder::kStreamFirst, ConcatOrder::kEncoderFirst};
+constexpr CpuTarget kTargets[] = {CpuTarget::kBest, CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon,
+                                  CpuTarget::kPortable};
+
+template <class Named>
+bool ParseNamed(std::string_view text, std::span<const Named> all, Named* value) {
   for (const Named each : all) {
     if (text != Name(each)) continue;
     *value = each;
     return true;
   }
   return false;
+}
+
+template <class Named>
+std::string NamesOf(std::span<const Named> all) {
+  std::string text;
+  for (const Named each : all) text += std::string(text.empty() ? "; it must be " : ", ") + Name(each);
+  return text;
 }
 
 }  // namespace
@@ -45,38 +62,23 @@ bool ParseValue(std::string_view text, bool* value) {
   return text == "0" || text == "1";
 }
 
-bool ParseValue(std::string_view text, DType* value) {
-  constexpr DType kAll[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
-  return ParseNamed(text, kAll, value);
-}
+bool ParseValue(std::string_view text, DType* value) { return ParseNamed<DType>(text, kTypes, value); }
+bool ParseValue(std::string_view text, RotaryMode* value) { return ParseNamed<RotaryMode>(text, kModes, value); }
+bool ParseValue(std::string_view text, NormType* value) { return ParseNamed<NormType>(text, kNorms, value); }
+bool ParseValue(std::string_view text, ConcatOrder* value) { return ParseNamed<ConcatOrder>(text, kOrders, value); }
+bool ParseValue(std::string_view text, CpuTarget* value) { return ParseNamed<CpuTarget>(text, kTargets, value); }
+bool ParseValue(std::string_view text, Layout* value) { return ParseNamed<Layout>(text, kInputLayouts, value); }
 
-bool ParseValue(std::string_view text, RotaryMode* value) {
-  constexpr RotaryMode kAll[] = {RotaryMode::kHalf, RotaryMode::kInterleave, RotaryMode::kQuarter,
-                                 RotaryMode::kInterleaveHalf};
-  return ParseNamed(text, kAll, value);
-}
-
-bool ParseValue(std::string_view text, NormType* value) {
-  constexpr NormType kAll[] = {NormType::kNone, NormType::kLayer, NormType::kLayerAffine, NormType::kRms,
-                               NormType::kRmsAffine};
-  return ParseNamed(text, kAll, value);
-}
-
-bool ParseValue(std::string_view text, ConcatOrder* value) {
-  constexpr ConcatOrder kAll[] = {ConcatOrder::kStreamFirst, ConcatOrder::kEncoderFirst};
-  return ParseNamed(text, kAll, value);
-}
-
-bool ParseValue(std::string_view text, CpuTarget* value) {
-  constexpr CpuTarget kAll[] = {CpuTarget::kBest, CpuTarget::kAvx512, CpuTarget::kAvx2, CpuTarget::kNeon,
-                                CpuTarget::kPortable};
-  return ParseNamed(text, kAll, value);
-}
-
-bool ParseValue(std::string_view text, Layout* value) { return ParseNamed(text, kInputLayouts, value); }
+std::string Choices(const DType*) { return NamesOf<DType>(kTypes); }
+std::string Choices(const RotaryMode*) { return NamesOf<RotaryMode>(kModes); }
+std::string Choices(const NormType*) { return NamesOf<NormType>(kNorms); }
+std::string Choices(const ConcatOrder*) { return NamesOf<ConcatOrder>(kOrders); }
+std::string Choices(const CpuTarget*) { return NamesOf<CpuTarget>(kTargets); }
+std::string Choices(const Layout*) { return NamesOf<Layout>(kInputLayouts); }
 
 FieldReader::FieldReader(std::string_view text, std::string_view name) {
-  if (NameOf(text) != name) Refuse("it is no problem of " + std::string(name));
+  if (NameOf(text) != name)
+    Refuse("it is no problem of " + std::string(name) + ": it must start with '" + std::string(name) + ":'");
   const std::size_t colon = text.find(':');
   text.remove_prefix(colon == text.npos ? text.size() : colon + 1);
   while (!text.empty()) {

@@ -37,6 +37,15 @@ bool ParseValue(std::string_view text, ConcatOrder* value);
 bool ParseValue(std::string_view text, CpuTarget* value);
 bool ParseValue(std::string_view text, Layout* value);
 
+// Of values with names: "; it must be " and the names.
+std::string Choices(const DType*);
+std::string Choices(const RotaryMode*);
+std::string Choices(const NormType*);
+std::string Choices(const ConcatOrder*);
+std::string Choices(const CpuTarget*);
+std::string Choices(const Layout*);
+inline std::string Choices(const void*) { return std::string(); }
+
 inline std::string ValueText(const Shape& value) { return ToString(value); }
 template <class Number>
   requires std::is_arithmetic_v<Number>
@@ -88,7 +97,9 @@ class FieldReader {
   void operator()(const char* key, Value& value, const std::type_identity_t<Value>&) {
     const auto found = fields_.find(key);
     if (found == fields_.end()) return;
-    if (!ParseValue(found->second, &value)) Refuse(std::string(key) + " is '" + std::string(found->second) + "'");
+    if (!ParseValue(found->second, &value)) {
+      Refuse(std::string(key) + " is '" + std::string(found->second) + "'" + Choices(&value));
+    }
     fields_.erase(found);
   }
 

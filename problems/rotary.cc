@@ -40,6 +40,12 @@ bool ParseValue(std::string_view text, Types* types) {
          ParseValue(slash == text.npos ? text : text.substr(slash + 1), &types->tables);
 }
 
+std::string Choices(const Types*) {
+  return Choices(static_cast<const DType*>(nullptr)) + ", or two of them: rows/tables";
+}
+
+std::string Choices(const RotaryOutputs*) { return "; it must be dx, dcos, dsin or tables, joined by +"; }
+
 std::string ValueText(const RotaryOutputs& outputs) {
   std::string text = outputs.dx ? "+dx" : "";
   if (outputs.dcos && outputs.dsin) return (text + "+tables").substr(1);

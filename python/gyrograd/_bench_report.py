@@ -47,6 +47,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         require_plot(options.plot)
     try:
         parts = _bench.parse_problem(options.problem)
+        if options.threads and parts["threads"] not in (0, options.threads):
+            raise ValueError(f"--threads {options.threads}: the problem says threads={parts['threads']}")
         threads = options.threads or parts["threads"] or gyrograd.info().threads
         text = options.problem if parts["threads"] else f"{options.problem},threads={threads}"
         ours = _turns.measure([text], options.rounds, threads)[0]
@@ -103,7 +105,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     read, written = result["bytes_read"] / 1e6, result["bytes_written"] / 1e6
     caption = (
         f"{result['threads']} threads; {read:.1f} MB read, {written:.1f} MB written, "
-        f"{result['gigabytes_per_second']:.1f} GB/s; half of the rounds from {first:.2f} to {third:.2f} x the copy. "
+        f"{result['gigabytes_per_second']:.1f} GB/s, the copy {_copy_speed(result):.1f}; "
+        f"half of the rounds from {first:.2f} to {third:.2f} x the copy. "
         f"Times and ratios are medians over the rounds. Peers: {result['peers_note']}"
     )
     table = Table("", "ms", "", "", title=result["problem"], caption=caption, title_justify="left")
@@ -113,10 +116,19 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, ms, words in rows:
         table.add_row(name, f"{ms:.3f}", words, "█" * max(1, round(_BAR * ms / longest)))
     console.print(table)
+    if third > 2 * first:
+        console.print(
+            "The rounds differ so much that other work must have run beside them: measure again on idle cores."
+        )
+
+
+def _copy_speed(result: dict[str, Any]) -> float:
+    """GB/s."""
+    return (result["bytes_read"] + result["bytes_written"]) / result["copy_ms"] / 1e6
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """The same bars as a picture, on a logarithmic axis, in the format of the path's ending.
+    """The same bars as a picture, in the format of the path's ending.
 
     Raises:
       InputError: as _models.require_plot.
@@ -130,8 +142,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     bars = axes.barh([name for name, _, _ in rows], [ms for _, ms, _ in rows], color="tab:gray")
     bars[1].set_color("tab:blue")
     axes.bar_label(bars, [f" {ms:.3g} ms  {words}" for _, ms, words in rows])
-    axes.set_xscale("log")
-    axes.margins(x=0.75)
+    axes.margins(x=0.5)
     axes.invert_yaxis()
     axes.set_xlabel(f"ms a backward, {result['threads']} threads")
     axes.set_title(result["problem"], fontsize=8)

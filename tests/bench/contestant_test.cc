@@ -76,7 +76,8 @@ TEST(Contestants, AreRefusedWithTheirReason) {
   EXPECT_EQ(MakeContestant("rotary:dy=8", &contestant).message(), "problem: tables is missing");
   EXPECT_EQ(MakeContestant("rotary:dy=6,tables=6,mode=quarter", &contestant).code(), StatusCode::kInvalidShape);
   EXPECT_EQ(MakeContestant("rotary:dy=1152921504606846976,tables=1", &contestant).code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(MakeContestant("rope:dy=8,tables=8", &contestant).message(), "problem: it is no problem of rotary");
+  EXPECT_EQ(MakeContestant("rope:dy=8,tables=8", &contestant).message(),
+            "problem: it is no problem of rotary: it must start with 'rotary:'");
 }
 
 TEST(TakeTurns, GivesATimeARound) {

@@ -124,23 +124,31 @@ TEST_P(Refusals, SayWhy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rotary, Refusals,
-    ::testing::Values(Refusal{"", "it is no problem of rotary"},
-                      Refusal{"norm_rope_concat:dy=8,tables=8", "it is no problem of rotary"},
-                      Refusal{"rotary", "dy is missing"}, Refusal{"rotary:dy=8", "tables is missing"},
-                      Refusal{"rotary:dy=8,tables=8,,seed=1", "'' is no key=value"},
-                      Refusal{"rotary:dy=8,tables=8,mode", "'mode' is no key=value"},
-                      Refusal{"rotary:dy=8,dy=8,tables=8", "dy stands twice"},
-                      Refusal{"rotary:dy=8,tables=8,colour=red", "there is no field colour"},
-                      Refusal{"rotary:dy=8x,tables=8", "dy is '8x'"}, Refusal{"rotary:dy=-8,tables=8", "dy is '-8'"},
-                      Refusal{"rotary:dy=99999999999999999999,tables=8", "dy is '99999999999999999999'"},
-                      Refusal{"rotary:dy=8,tables=8,mode=quart", "mode is 'quart'"},
-                      Refusal{"rotary:dy=8,tables=8,types=bf16/", "types is 'bf16/'"},
-                      Refusal{"rotary:dy=8,tables=8,outputs=", "outputs is ''"},
-                      Refusal{"rotary:dy=8,tables=8,outputs=dx+y", "outputs is 'dx+y'"},
-                      Refusal{"rotary:dy=8,tables=8,per_pair=yes", "per_pair is 'yes'"},
-                      Refusal{"rotary:dy=8,tables=8,dy_layout=odd", "dy_layout is 'odd'"},
-                      Refusal{"rotary:dy=8,tables=8,threads=1.5", "threads is '1.5'"},
-                      Refusal{"rotary:dy=8,tables=8,target=sse2", "target is 'sse2'"}));
+    ::testing::Values(
+        Refusal{"", "it is no problem of rotary: it must start with 'rotary:'"},
+        Refusal{"norm_rope_concat:dy=8,tables=8", "it is no problem of rotary: it must start with 'rotary:'"},
+        Refusal{"rotary", "dy is missing"}, Refusal{"rotary:dy=8", "tables is missing"},
+        Refusal{"rotary:dy=8,tables=8,,seed=1", "'' is no key=value"},
+        Refusal{"rotary:dy=8,tables=8,mode", "'mode' is no key=value"},
+        Refusal{"rotary:dy=8,dy=8,tables=8", "dy stands twice"},
+        Refusal{"rotary:dy=8,tables=8,colour=red", "there is no field colour"},
+        Refusal{"rotary:dy=8x,tables=8", "dy is '8x'"}, Refusal{"rotary:dy=-8,tables=8", "dy is '-8'"},
+        Refusal{"rotary:dy=99999999999999999999,tables=8", "dy is '99999999999999999999'"},
+        Refusal{"rotary:dy=8,tables=8,mode=quart",
+                "mode is 'quart'; it must be half, interleave, quarter, interleave-half"},
+        Refusal{"rotary:dy=8,tables=8,types=bf16/",
+                "types is 'bf16/'; it must be f64, f32, f16, bf16, or two of them: rows/tables"},
+        Refusal{"rotary:dy=8,tables=8,outputs=", "outputs is ''; it must be dx, dcos, dsin or tables, joined by +"},
+        Refusal{"rotary:dy=8,tables=8,outputs=dx+y",
+                "outputs is 'dx+y'; it must be dx, dcos, dsin or tables, joined by +"},
+        Refusal{"rotary:dy=8,tables=8,per_pair=yes", "per_pair is 'yes'"},
+        Refusal{"rotary:dy=8,tables=8,dy_layout=odd",
+                "dy_layout is 'odd'; it must be contiguous, padded_rows, transposed, swapped, last_slowest, "
+                "reversed_rows, reversed_all, last_stride_2, last_stride_3, last_stride_4, offset_one, "
+                "packed, expanded_first, expanded_outer, expanded_last, expanded_all"},
+        Refusal{"rotary:dy=8,tables=8,threads=1.5", "threads is '1.5'"},
+        Refusal{"rotary:dy=8,tables=8,target=sse2",
+                "target is 'sse2'; it must be best, avx512, avx2, neon, portable"}));
 
 }  // namespace
 }  // namespace gyrograd::problems

@@ -70,6 +70,20 @@ def test_the_problem_s_own_threads_count():
     assert result["threads"] == 2 and result["problem"].endswith("threads=2")
 
 
+def test_two_numbers_of_threads_are_refused():
+    with pytest.raises(InputError, match="--threads 2: the problem says threads=1"):
+        _bench_report.measure(options(SMALL + ",threads=1", "--threads=2", "--rounds=1", "--no-peers"))
+
+
+@pytest.mark.parametrize(("quartiles", "warns"), [([1.0, 1.9], False), ([1.0, 2.1], True)])
+def test_rounds_that_differ_are_remarked_on(quartiles, warns):
+    result = _bench_report.measure(options(SMALL, "--rounds=1", "--no-peers"))
+    with Console(width=200, file=io.StringIO(), record=True) as console:
+        _bench_report.show(result | {"quartiles": quartiles}, console)
+    text = console.export_text()
+    assert ("idle cores" in text) == warns and "GB/s, the copy" in text
+
+
 def test_the_bars_are_drawn(tmp_path):
     path = tmp_path / "bars.svg"
     assert main(["bench", SMALL, "--rounds=1", "--no-peers", f"--plot={path}"]) == 0

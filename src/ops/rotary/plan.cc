@@ -301,13 +301,13 @@ const char* DescribeMap(const PairMap& map) {
 std::string DescribeRow(const RotaryPlanData& plan) {
   std::string text = "row: " + Count(plan.pairs, "pair") + ", read " + DescribeMap(plan.maps[kIn]);
   if (plan.call.given[kOut]) text += std::string(", written ") + DescribeMap(plan.maps[kOut]);
-  text += std::string(", tables ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]);
+  text += std::string("\ntables: ") + (plan.per_pair_tables ? "per pair, " : "") + DescribeMap(plan.maps[kCos]);
   return text + ", " + NameOf(TableWays(), plan.ways.tables) + "\n";
 }
 
 std::string DescribeBlocks(const RotaryPlanData& plan) {
   return "blocks: " + Count(plan.tiles, "tile") + " of at most " + Count(plan.tile_rows, "table row") + " (" +
-         std::to_string(plan.panel_rows) + " at a time) x " + Count(plan.chunks, "chunk") + " of at most " +
+         std::to_string(plan.panel_rows) + " at a time) x " + Count(plan.chunks, "share") + " of at most " +
          Count(plan.chunk_rows, "row") + " x " + Count(plan.segments, "part") + " of at most " +
          Count(plan.segment_pairs, "pair") + "; " + Count(plan.visit_rows, "row") + " a visit, " +
          NameOf(VisitWays(), plan.ways.visits) + "\n";
@@ -315,9 +315,10 @@ std::string DescribeBlocks(const RotaryPlanData& plan) {
 
 std::string DescribeSums(const RotaryPlanData& plan) {
   const SumTree& tree = plan.tree;
+  const char* const way = NameOf(SumWays(), plan.ways.sums);
+  if (tree.terms == 1) return std::string("sums: of 1 term, ") + way + "\n";
   return "sums: " + Count(tree.terms, "term") + " in " + Count(tree.chunks, "chunk") + " of at most " +
-         std::to_string(tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) + ", " +
-         NameOf(SumWays(), plan.ways.sums) + "\n";
+         std::to_string(tree.chunk_terms) + ", runs of " + std::to_string(SumTree::kRunTerms) + ", " + way + "\n";
 }
 
 }  // namespace

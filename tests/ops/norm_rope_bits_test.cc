@@ -577,7 +577,7 @@ TEST_P(NormRopeLarge, BackwardHasTheBitsOfTheSmallOne) {
     NormRopeBackwardPlan plan;
     ASSERT_TRUE(Ok(NormRopeBackwardPlan::Create({segments, problem.execution}, &plan)));
     if (problem.norm_type != NormType::kNone) {
-      EXPECT_NE(plan.Describe().find("stores streaming"), std::string::npos) << plan.Describe();
+      EXPECT_NE(plan.Describe().find("stores past the cache"), std::string::npos) << plan.Describe();
     }
     ASSERT_TRUE(Ok(NormRopeBackward({segments, problem.execution})));
     EXPECT_TRUE(many.RepeatsBytesOf(one.dx)) << problem;

@@ -30,6 +30,11 @@ def by_type(rows: Iterable[Any]) -> dict[str, list[Any]]:
     return found
 
 
+def _each(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    """Each alone: P8's are different things."""
+    return {row.what: [row] for row in rows}
+
+
 def summary(rows: Iterable[Any], only: Sequence[str] = tuple(marks.WORDS)) -> list[str]:
     """A table: of each mark and type the best, median and worst value, and how many meet the mark."""
     lines = ["| mark | what | goal | type | best | median | worst | met |", "|---|---|---|---|---|---|---|---|"]
@@ -38,7 +43,7 @@ def summary(rows: Iterable[Any], only: Sequence[str] = tuple(marks.WORDS)) -> li
             continue
         words, goal = marks.WORDS[mark]
         head = f"{mark} | {words} | {goal}"
-        for dtype, of_type in by_type(group).items():
+        for dtype, of_type in (by_type(group) if mark != "P8" else _each(group)).items():
             lines.append(f"| {head} | {dtype} | {_cells(of_type)} |")
             head = " | | "
     return lines

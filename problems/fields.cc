@@ -77,8 +77,9 @@ std::string Choices(const CpuTarget*) { return NamesOf<CpuTarget>(kTargets); }
 std::string Choices(const Layout*) { return NamesOf<Layout>(kInputLayouts); }
 
 FieldReader::FieldReader(std::string_view text, std::string_view name) {
-  if (NameOf(text) != name)
+  if (NameOf(text) != name) {
     Refuse("it is no problem of " + std::string(name) + ": it must start with '" + std::string(name) + ":'");
+  }
   const std::size_t colon = text.find(':');
   text.remove_prefix(colon == text.npos ? text.size() : colon + 1);
   while (!text.empty()) {

@@ -37,21 +37,6 @@ TEST_P(NormRopeRandom, OnEveryTarget) {
 
 INSTANTIATE_TEST_SUITE_P(All, NormRopeRandom, ::testing::Range(0, 16));
 
-// A row of whole steps and a rest, heads that fill no visit, positions before, among and after those that turn.
-NormRopeProblem Typical(const NormRopeTypes& types, NormType norm, RotaryMode mode, std::int64_t head_dim) {
-  NormRopeProblem problem;
-  problem.types = types;
-  problem.norm_type = norm;
-  problem.batch = 2;
-  problem.sequence = 9;
-  problem.heads = 5;
-  problem.head_dim = head_dim;
-  problem.rotary = RotaryOptions{.mode = mode};
-  problem.first = 2;
-  problem.length = 5;
-  return problem;
-}
-
 class NormRopeTypesTest : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(NormRopeTypesTest, NormsModesWidths) {

@@ -22,18 +22,8 @@ std::vector<NormRopeProblem> ProblemsOf(const NormRopeTypes& types, RotaryMode m
   std::vector<NormRopeProblem> problems;
   for (const NormType norm : kNormTypes) {
     for (const std::int64_t head_dim : {64, 128, 132}) {
-      NormRopeProblem problem;
-      problem.types = types;
-      problem.norm_type = norm;
-      problem.batch = 2;
-      problem.sequence = 9;
-      problem.heads = 5;
-      problem.head_dim = head_dim;
-      problem.rotary = RotaryOptions{.mode = mode};
-      if (head_dim == 128) problem.rotary->rotary_dim = 64;
-      problem.first = 2;
-      problem.length = 5;
-      problems.push_back(problem);
+      problems.push_back(Typical(types, norm, mode, head_dim));
+      if (head_dim == 128) problems.back().rotary->rotary_dim = 64;
     }
   }
   return problems;

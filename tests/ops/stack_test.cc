@@ -75,15 +75,7 @@ TEST(Stack, OfNormRope) {
   for (const NormType norm : kNormTypes) {
     for (const NormRopeTypes& types : {kAllNormRopeTypes[0], kAllNormRopeTypes[6]}) {
       for (const std::int64_t dim : {128, 2052, 9000}) {
-        NormRopeProblem problem;
-        problem.types = types;
-        problem.norm_type = norm;
-        problem.batch = 2;
-        problem.sequence = 12;
-        problem.heads = 2;
-        problem.head_dim = dim;
-        problem.rotary = RotaryOptions{.mode = RotaryMode::kInterleaveHalf};
-        problem.length = problem.sequence;
+        NormRopeProblem problem = Typical(types, norm, RotaryMode::kInterleaveHalf, dim);
         problem.execution.num_threads = 2;
         const NormRopeBackwardTensors backward(problem);
         const NormRopeForwardTensors forward(problem);

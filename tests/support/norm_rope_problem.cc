@@ -116,6 +116,20 @@ ConstTensorView AsInput(const TensorView& view) { return {view.data, view.dtype,
 
 }  // namespace
 
+NormRopeProblem Typical(const NormRopeTypes& types, NormType norm, RotaryMode mode, std::int64_t head_dim) {
+  NormRopeProblem problem;
+  problem.types = types;
+  problem.norm_type = norm;
+  problem.batch = 2;
+  problem.sequence = 9;
+  problem.heads = 5;
+  problem.head_dim = head_dim;
+  problem.rotary = RotaryOptions{.mode = mode};
+  problem.first = 2;
+  problem.length = 5;
+  return problem;
+}
+
 Shape NormRopeProblem::TablesShape() const {
   const RotaryOptions options = rotary.value_or(RotaryOptions{});
   const std::int64_t width = options.rotary_dim.value_or(head_dim);

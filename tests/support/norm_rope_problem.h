@@ -63,6 +63,9 @@ struct NormRopeProblem {
   bool WantsDbias() const { return dbias && HasBias(norm_type); }
 };
 
+// A row of whole steps and a rest, heads that fill no visit, positions before, among and after those that turn.
+NormRopeProblem Typical(const NormRopeTypes& types, NormType norm, RotaryMode mode, std::int64_t head_dim);
+
 // "norm=layer_affine,types=bf16/f32/bf16,bsnd=2x5x3x8,rotary=half,per_pair=1,first=1,tables=1x3x4x4,dy_layout=...".
 std::ostream& operator<<(std::ostream& out, const NormRopeProblem& problem);
 

@@ -52,7 +52,7 @@ bool TablesPairUp(const Plan& plan) {
 bool EverySumIsOneProduct(const Plan& plan) {
   const bool unturned = !plan.call.given[kOut];
   return plan.call.wants_sums() && plan.tree.terms == 1 && !plan.keeps_partials() &&
-         (unturned || plan.ways.tables == TableWay::kDirect) && PairUp(plan, kIn, kX, {kDcos, kDsin});
+         (unturned || plan.reads_tables()) && PairUp(plan, kIn, kX, {kDcos, kDsin});
 }
 
 // Chunks of a run each add up as the runs of one chunk do.
